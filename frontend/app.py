@@ -27,7 +27,7 @@ from frontend.pages import (
 from frontend.pages.errors import problem_page
 from frontend.pages.people import account, audit, members, welcome
 from frontend.pages.project import connect, settings
-from frontend.pages.regression import actions
+from frontend.pages.regression import actions, triage
 from frontend.pages.regression import page as regression
 from frontend.render import CONTENT_SECURITY_POLICY, compile_templates
 
@@ -46,6 +46,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
         overview,
         board,
         regressions,
+        triage,
         actions,
         regression,
         series,

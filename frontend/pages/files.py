@@ -15,7 +15,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.tables import Table, TableFormat, written
 from backend.services.reports.comparison import ComparisonRow
 from backend.services.triage.views import CommitName, Regression
-from backend.store.reports.history import ListedSeries
+from backend.store.reports.series import ListedSeries
 from frontend.frame import Visit, Visiting
 from frontend.pages import compare, regressions, series
 from frontend.render import HEADERS

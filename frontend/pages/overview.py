@@ -23,7 +23,8 @@ from frontend.links import Here
 from frontend.markup import EMPTY, html
 from frontend.pages.board import moment
 from frontend.pages.overview_strips import data_of, drawn, environments
-from frontend.pages.regressions import interval_of, name_of, passing, pictures_of, suspects
+from frontend.pages.regression.wording import interval_of, name_of, suspects
+from frontend.pages.regressions import passing, pictures_of
 from frontend.regression_groups import began, onset_of
 from frontend.render import change_mark
 from frontend.words import plural

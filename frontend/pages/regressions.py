@@ -1,37 +1,32 @@
-"""Regressions: the on-call's list (what needs a person first), and what people do about them."""
+"""Regressions: the on-call's list, what needs a person first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from fastapi import APIRouter, Form
-from fastapi.responses import RedirectResponse, Response
+from fastapi import APIRouter
+from fastapi.responses import Response
 from markupsafe import Markup
 from sqlalchemy import Connection
 
 from backend.regression.cause.attribution import CauseName
-from backend.regression.regression_state import OPEN, Action
-from backend.services.base.errors import BadRequest, Conflict
-from backend.services.base.metric_words import worse_word
-from backend.services.base.principal import Scope
-from backend.services.people import members
-from backend.services.plans.bisect import cancel_bisection, start_bisection
-from backend.services.plans.bisection_views import bisection_of_regression
+from backend.regression.regression_state import OPEN
+from backend.services.base.errors import BadRequest
 from backend.services.reports import history
 from backend.services.reports.facets import FACETS, passes, variant_of
-from backend.services.triage import triage as triage_service
 from backend.services.triage import views as service
-from backend.services.triage.triage import TriageDecision
 from backend.services.triage.views import MAX_LIMIT, Regression, RegressionFilter
 from frontend import numbers
 from frontend.facets import chosen_facets, facet_bar
 from frontend.figures.strips import CASE_POINTS, case_line
 from frontend.frame import Visit, Visiting
 from frontend.links import Here, link
-from frontend.markup import EMPTY, html
+from frontend.markup import EMPTY
 from frontend.pages.board import moment
+from frontend.pages.regression.triage import done_of
+from frontend.pages.regression.wording import interval_of, name_of, still, suspects, worsened
 from frontend.regression_groups import By, Item, Sort, grouped
 from frontend.render import render
 from frontend.words import plural
@@ -109,38 +104,6 @@ def _one_of(kind: type[Choice], value: str, name: str) -> Choice:
     return kind(value) if value else next(iter(kind))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """A bulk action just taken, which can be undone."""
-
-    words: str
-    ids: tuple[int, ...]
-    undo: str
-
-
-DONE_WORDS = {
-    "acknowledge": "taken",
-    "assign": "assigned",
-    "bisect": "being bisected",
-    "release": "released",
-    "expected": "accepted as expected",
-    "invalid": "called not real",
-}
-
-
-def done_of(here: Here) -> Done | None:
-    """The deed in the address, such as `acknowledge~3~5`."""
-    action, *ids = here.get("done").split("~")
-    refused = here.get("refused")
-    if action not in DONE_WORDS or not all(each.isdecimal() and len(each) < 10 for each in (*ids, refused or "0")):
-        return None
-    chosen, undo = tuple(map(int, ids)), "stop-bisecting" if action == "bisect" else "undo"
-    words = f"{plural(len(chosen), 'regression')} {DONE_WORDS[action]}."
-    if refused:
-        words += f" {refused} cannot be: their page says why."
-    return Done(words=words, ids=chosen, undo=undo)
-
-
 def page_of(
     c: Connection, visit: Visit, project: str | None, cursor: str | None
 ) -> tuple[list[Regression], str | None]:
@@ -195,16 +158,6 @@ def _percent(text: str) -> float | None:
         raise BadRequest.field("min_change", text, "a number of percent, such as 5") from None
 
 
-def worsened(regression: Regression) -> str:
-    """The change of the leading metric, in its own terms."""
-    return worse_word(regression.unit, regression.direction)
-
-
-def name_of(regression: Regression) -> str:
-    variant = (regression.variant or "").replace(",", ", ")
-    return f"{regression.benchmark or 'a series that is gone'} {variant}".strip()
-
-
 def item(regression: Regression, picture: Markup) -> Item:
     kind = "drifted" if regression.kind == "drift" else ""
     maybe = "maybe " if regression.state == "suspect" and not regression.held_back else ""
@@ -224,37 +177,6 @@ def item(regression: Regression, picture: Markup) -> Item:
         suspects=suspects(regression),
         open=regression.state in OPEN,
     )
-
-
-def interval_of(regression: Regression, change: float | None) -> str:
-    """The interval of a change; nothing where the stored one is that of another series and does not hold it."""
-    low, high = regression.change_low, regression.change_high
-    if change is None or low is None or high is None or not low <= change <= high:
-        return ""
-    return numbers.interval(low, high)
-
-
-def still(regression: Regression, *, short: bool = False) -> Markup:
-    """Is it still so? The first question of everybody who opens the list."""
-    if regression.state == "fixed":
-        by = f"by {regression.fixed_by.sha[:7]}" if regression.fixed_by and not short else ""
-        return html('<span class="good">✓ recovered</span>{}', html('<div class="bd2">{}</div>', by) if by else EMPTY)
-    if regression.state == "expected":
-        return html('<span class="mut">new baseline</span>')
-    if regression.state in ("invalid", "withdrawn"):
-        return html('<span class="mut">not real</span>')
-    if regression.still_bad:
-        return html('<b class="bad">still</b>')
-    return html('<span class="good">✓ recovered</span>')
-
-
-def suspects(regression: Regression) -> str:
-    if regression.fixed_by is not None:
-        return f"fixed by {regression.fixed_by.sha[:7]}"
-    number = regression.suspect_commits
-    if number is None:
-        return "from the first run on"
-    return "this commit alone" if number == 1 else f"one of {plural(number, 'commit')}"
 
 
 def pictures_of(visit: Visit, project: str | None, shown: Sequence[Regression]) -> dict[int, Markup]:
@@ -319,83 +241,6 @@ def nothing(here: Here, project: str | None) -> Nothing:
         instead="Suspects, open regressions and those closed within a week appear here.",
         ways=(("Board", here.page("/board")), ("Closed ones", here(state="closed"))),
     )
-
-
-# --- what people do --------------------------------------------------------------------------------------------------
-
-
-def act(visit: Visit, chosen: list[int], csrf_token: str, said: TriageDecision) -> list[int]:
-    """Do what the form says to every regression chosen, in one transaction. Returns those to which it could be done:
-    a bisection needs a range that workers of ours can measure, which a row of the list does not show."""
-    action, owner = said.action, (said.owner or "").strip()
-    bisects = action in ("bisect", "stop-bisecting")
-    visit.check_action(csrf_token, Scope.SUBMIT if bisects else Scope.WRITE, regressions=chosen)
-    if action == "assign" and not owner:
-        raise BadRequest.field("owner", owner, "the name or login of the new owner")
-    if bisects:
-        return [number for number in chosen if bisect_or_stop(visit, number, action)]
-    if action == "assign":
-        decision = replace(said, action=Action.ACKNOWLEDGE, owner=members.name_of(visit.c, owner))
-    else:
-        decision = replace(said, owner=None)
-    triage_service.lock_series(visit.c, chosen)
-    for number in chosen:
-        triage_service.act(visit.c, visit.principal, number, decision, now=visit.now)
-    return chosen
-
-
-def bisect_or_stop(visit: Visit, number: int, action: str) -> bool:
-    """Close the range of a regression, or stop closing it, where that can be done."""
-    if action == "bisect":
-        try:
-            with visit.c.begin_nested():
-                start_bisection(visit.c, number, visit.principal.name, visit.config, visit.now)
-        except Conflict:
-            return False
-        return True
-    known = bisection_of_regression(visit.c, number)
-    if known is not None and known.state == "running":
-        cancel_bisection(visit.c, known.id, f"cancelled by {visit.principal.name}", visit.now)
-    return True
-
-
-@router.post("/regressions/triage")
-def triage_several(
-    visit: Visiting,
-    action: Annotated[str, Form(max_length=40)],
-    csrf_token: Annotated[str, Form(max_length=200)] = "",
-    id: Annotated[list[int] | None, Form(max_length=500)] = None,
-    reason: Annotated[str, Form(max_length=2000)] = "",
-    owner: Annotated[str, Form(max_length=100)] = "",
-    back: Annotated[str, Form(max_length=4000)] = "/regressions",
-) -> Response:
-    """The bar below the list: the same word for every row that is ticked."""
-    if not id:
-        raise BadRequest.field("id", None, "at least one regression; tick its box")
-    could = act(visit, id, csrf_token, TriageDecision(action, reason=reason, owner=owner))
-    # Only ever back to our own list: the field could say anything.
-    if back == "/" or back.startswith("/?"):
-        return RedirectResponse(back, status_code=303)
-    target = back if back.startswith("/regressions") else "/regressions"
-    if action in DONE_WORDS:
-        target += f"{'&' if '?' in target else '?'}done={'~'.join([action, *map(str, could)])}"
-        target += f"&refused={len(id) - len(could)}" if len(could) < len(id) else ""
-    return RedirectResponse(target, status_code=303)
-
-
-@router.post("/regressions/{regression_id}/triage")
-def triage_one(
-    visit: Visiting,
-    regression_id: int,
-    action: Annotated[str, Form(max_length=40)],
-    csrf_token: Annotated[str, Form(max_length=200)] = "",
-    reason: Annotated[str, Form(max_length=2000)] = "",
-    note: Annotated[str, Form(max_length=2000)] = "",
-    assignee: Annotated[str, Form(max_length=200)] = "",
-) -> Response:
-    meant = "assign" if action == "acknowledge" and assignee else action
-    act(visit, [regression_id], csrf_token, TriageDecision(meant, reason=reason, note=note, owner=assignee))
-    return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
 
 
 @router.get("/regressions.atom")

@@ -14,7 +14,7 @@ from backend.api.results.downloads import FormatName, attachment, exported
 from backend.services.base.principal import Principal
 from backend.services.ingest import delivery
 from backend.services.ingest import record as ingest
-from backend.services.ingest.record import Recorded
+from backend.services.ingest.answer import Recorded
 from backend.services.queue import dispatch
 from backend.services.queue import events as run_events
 from backend.services.reports import exports

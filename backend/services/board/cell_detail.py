@@ -15,6 +15,7 @@ from backend.services.reports.history import WORDS, NamedSeries, series_info, wi
 from backend.store.board import board as board_store
 from backend.store.board.board import ONSET
 from backend.store.reports import history as store
+from backend.store.reports import points as point_store
 
 SPARKLINE = 50
 NEWEST = 2**31 - 1
@@ -108,7 +109,7 @@ def load_result(c: Connection, project: str, testbed: str | None, column: str, s
     names = (suite, benchmark, "/".join(variant), preset)
     found = None
     if scope.testbed is not None:
-        found = store.result_named(c, scope.project.id, scope.testbed.id, commit.id, names)
+        found = point_store.result_named(c, scope.project.id, scope.testbed.id, commit.id, names)
     if found is None or scope.testbed is None:
         raise NotFound(f"no result of {column} at {commit.sha[:7]}")
     return ResultDetail(
@@ -133,10 +134,10 @@ def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
     info = series_info(c, series_id)
     scope = find_scope(c, info.project)
     commit = find_commit(c, scope, sha)
-    row = store.judgement_of(c, series_id, commit, [branch.id for branch in scope.branches])
+    row = point_store.judgement_of(c, series_id, commit, [branch.id for branch in scope.branches])
     why = None if row is None else explanation(c, scope, info, commit, row)
     run_id, status, error = (row.run_id, "ok", None) if row is not None else _result(c, series_id, commit.id)
-    measured = store.samples_of(c, series_id, commit.id)
+    measured = point_store.samples_of(c, series_id, commit.id)
     return CellDetail(
         series=with_siblings(c, info),
         sha=commit.sha,
@@ -170,7 +171,9 @@ def _grown(c: Connection, series_id: int, position: int, why: Explanation) -> Gr
     """The phase that moved most in the direction of the step; below the step's own noise nothing is said of it."""
     if why.verdict not in MOVED or why.change is None or why.baseline is None:
         return None
-    moved = [(name, unit, value - baseline) for name, unit, value, baseline in store.phases_at(c, series_id, position)]
+    moved = [
+        (name, unit, value - baseline) for name, unit, value, baseline in point_store.phases_at(c, series_id, position)
+    ]
     wanted = [each for each in moved if each[2] * why.change > 0]
     if not wanted:
         return None
@@ -184,7 +187,7 @@ def _grown(c: Connection, series_id: int, position: int, why: Explanation) -> Gr
 
 
 def _result(c: Connection, series_id: int, commit_id: int) -> tuple[str | None, str | None, str | None]:
-    return store.result_of(c, series_id, commit_id) or (None, None, None)
+    return point_store.result_of(c, series_id, commit_id) or (None, None, None)
 
 
 def _regression(c: Connection, regression_id: int | None) -> CellRegression | None:
@@ -196,7 +199,7 @@ def _regression(c: Connection, regression_id: int | None) -> CellRegression | No
 
 def _sparkline(c: Connection, series_id: int, position: int | None) -> Sparkline:
     """The cell's surroundings: mostly what came before it, and how it went on."""
-    later = [] if position is None else store.positions_after(c, series_id, position, AFTER)
+    later = [] if position is None else point_store.positions_after(c, series_id, position, AFTER)
     last = NEWEST if position is None else max(later, default=position)
     packed = store.packed_points(c, series_id, 0, last, SPARKLINE)
     positions = packed.numbers["position"].astype("i4")

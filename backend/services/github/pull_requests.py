@@ -29,7 +29,7 @@ from backend.services.queue.request import WantedRun
 from backend.services.queue.scheduling import Kind
 from backend.services.regressions import ledger
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
-from backend.services.repository import sync
+from backend.services.repository import reading, sync
 from backend.services.repository.manifest import Manifest, ManifestInvalid
 from backend.services.repository.mirror import GitFailure, Mirror
 from backend.services.repository.sync import to_run
@@ -214,7 +214,7 @@ def prepare_all(
         if is_stopping() or project is None:
             return
         try:
-            _prepare(engine, sync.mirror_of(config, project, is_stopping), project, row, now())
+            _prepare(engine, reading.mirror_of(config, project, is_stopping), project, row, now())
         except (psycopg.OperationalError, OperationalError):
             raise  # the database is away: it concerns everybody
         except Exception as failure:
@@ -287,7 +287,7 @@ def _prepare(engine: Engine, mirror: Mirror, project: ProjectRow, row: PullReque
         return
     mirror.fetch_pull_request(row.number)
     own = mirror.commits(mirror.commits_off(row.head_sha, row.base_ref))
-    found = sync.manifests_at(mirror, [row.head_sha])[row.head_sha]
+    found = reading.manifests_at(mirror, [row.head_sha])[row.head_sha]
     paths = sorted({path for commit in own for path in commit.changed_paths})
     with engine.begin() as c:
         commit_store.save_commits(c, project.id, (sync.row_of(info) for info in own))

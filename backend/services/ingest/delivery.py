@@ -8,8 +8,9 @@ from backend.contract import parse_run
 from backend.services.base.confine import require_of, scope_of_deliverer, sees_all
 from backend.services.base.errors import BadRequest, Forbidden
 from backend.services.base.principal import Principal, Scope
+from backend.services.ingest.answer import Recorded
 from backend.services.ingest.claims import check_claims
-from backend.services.ingest.record import Recorded, record_run
+from backend.services.ingest.record import record_run
 from backend.store.base import live as live_store
 from backend.store.base import projects, wire
 

@@ -30,9 +30,10 @@ from backend.regression.terms import Verdict
 from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.base.principal import Principal
 from backend.services.ingest import placing
+from backend.services.ingest.answer import Recorded
 from backend.services.ingest.claims import check_claims
 from backend.services.ingest.delivery import check_project
-from backend.services.ingest.record import Recorded, record_run
+from backend.services.ingest.record import record_run
 from backend.services.judging.outcome import SeriesVerdict
 from backend.services.judging.together import RecordedTogether
 from backend.store.base import commits as commit_store

@@ -6,7 +6,6 @@ Delivering the same bytes again changes nothing and gets the same answer; differ
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,16 +14,18 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection
 
-from backend.contract import Invalid, ResultStatus, Run, RunStatus, SeriesKey, parse_run, variant_key
+from backend.contract import Invalid, Run, RunStatus, parse_run, variant_key
 from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal
 from backend.services.base.projects import request_sync
 from backend.services.ingest import placing
+from backend.services.ingest.answer import Recorded, answer_of, stored_verdicts
 from backend.services.ingest.claims import check_worker_name
+from backend.services.ingest.measurements import counted_of, key_of, same_kind, values_of, wanted, without_samples
 from backend.services.ingest.requested import check_request, check_size
 from backend.services.judging.judging import Judged, Measured, judge_arrival
-from backend.services.judging.outcome import Arrival, SeriesVerdict, explanation
+from backend.services.judging.outcome import Arrival
 from backend.services.judging.together import RecordedTogether
 from backend.services.policy.resolve import book_of_run
 from backend.services.regressions.ledger import AlarmContext
@@ -33,10 +34,9 @@ from backend.store.base.live import kept_event
 from backend.store.base.schema import ensure_partitions
 from backend.store.github.outbox import want_statement
 from backend.store.ingest import record as store
-from backend.store.ingest.record import Counted, RunPlace
-from backend.store.judging import judgements as judgement_store
+from backend.store.ingest.record import RunPlace
 from backend.store.judging import series as series_store
-from backend.store.judging.series import SeriesRow, SeriesWanted
+from backend.store.judging.series import SeriesRow
 from backend.store.regressions import regressions as regression_store
 
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
@@ -44,31 +44,6 @@ LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
 # Where results of the default branch wait whose commit was not read yet; git allows no such name.
 UNREAD = " (not read yet)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToldRegression:
-    """A regression that this run opened, confirmed, or changed otherwise."""
-
-    id: int
-    state: str
-    cause: str | None
-    change: float | None
-    first_bad_position: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """The answer to a delivery."""
-
-    run_id: str
-    status: str
-    created: bool
-    """False: exactly these bytes had been delivered before."""
-    verdicts: tuple[SeriesVerdict, ...]
-    regressions: tuple[ToldRegression, ...]
-    summary: Mapping[str, int]
-    """How many verdicts there are of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +86,7 @@ def record_run(
     )
     finding = store.place_statements(run, environment_hash=delivery.fingerprint, measured_at=delivery.measured_at)
     with wire.ahead(c, *finding) as found:
-        packed = store.pack_document(_without_samples(run, orjson.loads(raw) if document is None else document))
+        packed = store.pack_document(without_samples(run, orjson.loads(raw) if document is None else document))
     place = store.place_in(found.rows)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, delivery.digest)
@@ -125,25 +100,12 @@ def record_run(
         ensure_partitions(c, delivery.measured_at)
     arrival, series, columns = _arrive(c, delivery, place, packed, together)
     judged = _judge(c, arrival, series, columns)
-    verdicts = _stored_verdicts(c, run.id, arrival.context.branch_id) if judged.restated else judged.verdicts
-    recorded = _recorded(c, run, verdicts, judged.regressions, created=True)
+    verdicts = stored_verdicts(c, run.id, arrival.context.branch_id) if judged.restated else judged.verdicts
+    recorded = answer_of(c, run, verdicts, judged.regressions, created=True)
     event, telling = _page_event(arrival, recorded.summary)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
     return recorded
-
-
-def _recorded(
-    c: Connection, run: Run, verdicts: tuple[SeriesVerdict, ...], changed: Sequence[int], *, created: bool
-) -> Recorded:
-    return Recorded(
-        run_id=run.id,
-        status=run.status.value,
-        created=created,
-        verdicts=verdicts,
-        regressions=_regressions(c, run.id, verdicts, changed),
-        summary=Counter(verdict.verdict for verdict in verdicts),
-    )
 
 
 def get_document(c: Connection, run_id: str) -> dict[str, Any]:
@@ -170,9 +132,9 @@ def _measured_at(run: Run, now: datetime) -> datetime:
 def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -> Recorded:
     if place.body_sha256 != digest:
         _refuse_other_content(c, run, place, digest)
-    verdicts = _stored_verdicts(c, run.id, place.default_branch_id)
+    verdicts = stored_verdicts(c, run.id, place.default_branch_id)
     changed = regression_store.changed_at(c, run.project, place.received_at)
-    return _recorded(c, run, verdicts, changed, created=False)
+    return answer_of(c, run, verdicts, changed, created=False)
 
 
 def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
@@ -190,35 +152,6 @@ def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: byte
         run_id=run.id,
         stored_sha256=(place.body_sha256 or b"").hex(),
         given_sha256=digest.hex(),
-    )
-
-
-def _stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple[SeriesVerdict, ...]:
-    rows = judgement_store.of_run(c, run_id)
-    said = [judgement_store.said_by(row, row.commit) for row in rows]
-    positions = {judgement.since_position for judgement in said if judgement.since_position is not None}
-    shas = {} if branch_id is None else regression_store.shas_at(c, branch_id, positions)
-    names = {position: sha[:10] for position, sha in shas.items()}
-    return tuple(
-        SeriesVerdict(
-            series_id=row.series_id,
-            benchmark=row.benchmark,
-            variant=row.variant_key,
-            metric=row.metric,
-            unit=row.unit,
-            role=row.role,
-            verdict=row.verdict,
-            red=row.red,
-            change=row.change,
-            change_low=row.change_low,
-            change_high=row.change_high,
-            baseline=row.baseline,
-            value=row.value,
-            needed_runs=judgement.needed_runs,
-            regression_id=row.regression_id,
-            explanation=explanation(judgement, row.metric, row.unit, names),
-        )
-        for row, judgement in zip(rows, said, strict=True)
     )
 
 
@@ -296,9 +229,9 @@ def _arrive(
     project_id, testbed_id, default_branch_id = place.project_id, place.testbed_id, place.default_branch_id
     assert project_id is not None and testbed_id is not None and default_branch_id is not None
     spot = _known_spot(c, run, place, now)
-    counted = _counted(run)
+    counted = counted_of(run)
     variants = [variant_key(result.variant) for result in run.results]
-    keys = [_key(run, variants[n], n, index) for n, index in counted]
+    keys = [key_of(run, variants[n], n, index) for n, index in counted]
     of_these = project_id, testbed_id, run.suite, run.suite_version, keys
     placing = []
     if spot is None:
@@ -315,7 +248,7 @@ def _arrive(
         columns = store.measurement_columns(run, counted)
     if spot is None:
         spot = _Spot(*store.appended(sent.rows[len(placing) - 1]))
-    series = series_store.lock_or_make(c, *of_these, lambda number: _wanted(run, *counted[number]), sent.rows[-1])
+    series = series_store.lock_or_make(c, *of_these, lambda number: wanted(run, *counted[number]), sent.rows[-1])
     arrival = Arrival(
         run=run,
         context=AlarmContext(
@@ -363,9 +296,9 @@ RUN_STATE = {
 
 def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow], columns: Mapping[str, Any]) -> Judged:
     run = arrival.run
-    counted = _counted(run)
+    counted = counted_of(run)
     series = [
-        _same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
+        same_kind(c, row, run, result, measurement) for row, (result, measurement) in zip(series, counted, strict=True)
     ]
     if not series:
         return Judged(verdicts=(), regressions=(), statements=())
@@ -375,83 +308,10 @@ def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow], columns
     if run.session is not None and run.session.arm is not None:
         return Judged(verdicts=(), regressions=(), statements=(measurements,))
     measured = [
-        Measured(series=row, values=_values(run, result, measurement))
+        Measured(series=row, values=values_of(run, result, measurement))
         for row, (result, measurement) in zip(series, counted, strict=True)
     ]
     return judge_arrival(c, arrival, measured, measurements)
-
-
-def _counted(run: Run) -> list[Counted]:
-    """The measurements of `ok` results of an `ok` run; what else there is stays in the document alone."""
-    if run.status is not RunStatus.OK:
-        return []
-    return [
-        (number, index)
-        for number, result in enumerate(run.results)
-        if result.status is ResultStatus.OK
-        for index in range(len(result.measurements))
-    ]
-
-
-def _key(run: Run, variant: str, number: int, index: int) -> series_store.Key:
-    result = run.results[number]
-    return result.benchmark, variant, result.preset, result.measurements[index].metric
-
-
-def _wanted(run: Run, number: int, index: int) -> SeriesWanted:
-    result = run.results[number]
-    measurement = result.measurements[index]
-    return SeriesWanted(
-        key=SeriesKey(
-            project=run.project,
-            testbed=run.testbed,
-            suite=run.suite,
-            benchmark=result.benchmark,
-            variant=variant_key(result.variant),
-            metric=measurement.metric,
-            preset=result.preset,
-            suite_version=run.suite_version,
-        ),
-        variant=result.variant,
-        unit=measurement.unit,
-        direction=measurement.direction.value,
-        role=measurement.role.value,
-        exact=measurement.exact,
-    )
-
-
-def _same_kind(c: Connection, row: SeriesRow, run: Run, number: int, index: int) -> SeriesRow:
-    """The series, if the measurement fits it: a history in ms says nothing about a value in s."""
-    measurement = run.results[number].measurements[index]
-    stated = measurement.unit, measurement.direction, measurement.exact
-    stored = row.unit, row.direction, row.exact
-    if stated != stored:
-        (name, value, known), *_ = (
-            said for said in zip(("unit", "direction", "exact"), stated, stored, strict=True) if said[1] != said[2]
-        )
-        raise Invalid.one(
-            f"results[{number}].measurements[{index}].{name}",
-            value,
-            f"{orjson.dumps(known).decode()}, as in this series so far (a new suite_version begins new series)",
-        )
-    if measurement.role != row.role:
-        series_store.set_role(c, row.id, measurement.role.value)
-        return replace(row, role=measurement.role.value)
-    return row
-
-
-def _values(run: Run, number: int, index: int) -> tuple[float, ...]:
-    measurement = run.results[number].measurements[index]
-    return tuple(map(float, measurement.processes)) or (float(measurement.value),)
-
-
-def _without_samples(run: Run, document: dict[str, Any]) -> dict[str, Any]:
-    """The run as delivered, without the samples that are stored with the measurements."""
-    results = document["results"]
-    for number, index in _counted(run):
-        if any(run.results[number].measurements[index].samples):
-            results[number]["measurements"][index].pop("samples", None)
-    return document
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -471,25 +331,3 @@ def _page_event(arrival: Arrival, summary: Mapping[str, int]) -> tuple[wire.Stat
         "summary": dict(summary),
     }
     return kept_event("run", arrival.context.project_id, payload)
-
-
-def _regressions(
-    c: Connection, run_id: str, verdicts: Sequence[SeriesVerdict], changed: Sequence[int]
-) -> tuple[ToldRegression, ...]:
-    """The regressions that its points are part of, and those of which the run brought news, among the `changed`."""
-    numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
-    if changed:
-        numbers |= regression_store.told_by(c, run_id, changed)
-    if not numbers:
-        return ()
-    rows = regression_store.load(c, sorted(numbers))
-    return tuple(
-        ToldRegression(
-            id=row.id,
-            state=row.state,
-            cause=row.cause,
-            change=row.lead_change,
-            first_bad_position=row.first_bad_position,
-        )
-        for row in rows.values()
-    )

@@ -14,8 +14,8 @@ from codeowners import CodeOwners
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import ServiceError
 from backend.services.repository.mirror import GitFailure, Mirror
+from backend.services.repository.reading import mirror_of
 from backend.services.repository.requests import manifest_at
-from backend.services.repository.sync import mirror_of
 from backend.services.triage.detail import RegressionDetail
 from backend.store.base.projects import ProjectRow
 

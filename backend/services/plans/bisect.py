@@ -18,28 +18,23 @@ from sqlalchemy import Connection, RowMapping
 
 from backend.contract import new_run_id
 from backend.regression.bisection import BisectionStatus, Observation, looks_bad, processes_a_step
-from backend.regression.confirmation import process_spread
-from backend.regression.cost import log_cost
 from backend.regression.regression_state import OPEN
-from backend.regression.terms import Direction
 from backend.services.base import live
 from backend.services.base.config import ServiceConfig
-from backend.services.base.errors import Conflict, NotFound, ServiceError
+from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.savepoints import apart
 from backend.services.plans.bisection_evidence import PlacedCandidate, compared, confidence_of, observed, status_of
+from backend.services.plans.bisection_range import levels_of, range_of
 from backend.services.plans.bisection_views import BisectionView, bisection_view, view_of
-from backend.services.policy.resolve import policy_book
 from backend.services.queue import request as queue_request
 from backend.services.queue.request import WantedRun
 from backend.services.queue.scheduling import Kind
-from backend.services.repository import sync
+from backend.services.repository import reading, sync
 from backend.services.repository.mirror import GitFailure
-from backend.services.repository.requests import manifest_at
 from backend.services.sessions import request as confirm
 from backend.services.sessions.request import Purpose, SessionRequest
 from backend.store.base import commits as commit_store
 from backend.store.base import projects
-from backend.store.judging import points as series_points
 from backend.store.plans import bisections as store
 from backend.store.queue import queue
 from backend.store.regressions import regressions as regression_store
@@ -59,8 +54,8 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
     known = store.newest_of_regression(c, regression_id)
     if known is not None and known["state"] == "running":
         return view_of(c, known)
-    places = _range_of(c, asked, config)
-    good_level, shift, spread = _levels(c, asked)
+    places = range_of(c, asked, config)
+    good_level, shift, spread = levels_of(c, asked)
     bisection_id = new_run_id()
     store.insert_bisection(
         c,
@@ -87,101 +82,6 @@ def start_bisection(c: Connection, regression_id: int, by: str, config: ServiceC
     regression_store.insert_event(c, regression_id, "bisecting", now=now, actor=by, detail=detail)
     advance(c, bisection_id, config, now)
     return bisection_view(c, bisection_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectionObstacle:
-    """Why a regression is not bisected. `measure_next`: if the service's workers cannot measure, the commit with
-    which its sender halves the range."""
-
-    reason: str
-    suite: str = ""
-    measure_next: str | None = None
-
-
-def bisection_obstacle(c: Connection, regression_id: int) -> BisectionObstacle | None:
-    """Why a bisection of this regression would be refused; None: it would not."""
-    asked = store.facts(c, regression_id)
-    return None if asked is None else _obstacle(asked, _line(c, asked))
-
-
-def _line(c: Connection, asked: RowMapping) -> Sequence[RowMapping]:
-    if asked["branch_id"] is None or asked["last_good_position"] is None:
-        return ()
-    return store.line(c, asked["branch_id"], asked["last_good_position"], asked["first_bad_position"])
-
-
-def _obstacle(asked: RowMapping, line: Sequence[RowMapping]) -> BisectionObstacle | None:
-    number = asked["id"]
-    if asked["state"] not in OPEN or not asked["still_bad"]:
-        return BisectionObstacle(reason=f"regression {number} is {asked['state']}: only open regressions are bisected")
-    if asked["first_bad_commit_id"] is None or asked["last_good_commit_id"] is None or not line:
-        return BisectionObstacle(
-            reason=f"regression {number} has no known last good commit, so there is no range to close"
-        )
-    if len(line) == 1 and len(line[0]["parents"]) < 2:
-        only = line[0]["sha"][:12]
-        return BisectionObstacle(
-            reason=f"the range is closed already: {only} is the only commit after the last good one"
-        )
-    if not asked["spec"]:
-        return BisectionObstacle(
-            reason=f"the results of regression {number} were delivered from elsewhere; a bisection needs commits that "
-            "the service's own workers can measure",
-            suite=asked["suite"] or "",
-            measure_next=line[(len(line) - 1) // 2]["sha"],
-        )
-    if not _has_levels(asked):
-        return BisectionObstacle(reason=f"regression {number} has no levels before and after to compare commits with")
-    return None
-
-
-def _has_levels(asked: RowMapping) -> bool:
-    return (asked["lead_change"] or 0) > 0 and (asked["before"] or 0) > 0
-
-
-def _range_of(c: Connection, asked: RowMapping, config: ServiceConfig) -> list[PlacedCandidate]:
-    line = _line(c, asked)
-    obstacle = _obstacle(asked, line)
-    if obstacle is not None:
-        raise Conflict(obstacle.reason)
-    matters = _paths_that_matter(c, asked, config)
-    return [
-        PlacedCandidate(
-            sha=row["sha"],
-            commit_id=row["commit_id"],
-            position=row["position"],
-            parents=tuple(row["parents"]),
-            untouched=row["changed_paths"] is not None and not matters(row["changed_paths"]),
-        )
-        for row in line
-    ]
-
-
-def _paths_that_matter(c: Connection, asked: RowMapping, config: ServiceConfig) -> Any:
-    """Whether changed paths can have changed what the suite measures, as the first bad commit declares it."""
-    project = projects.find(c, asked["project"])
-    assert project is not None
-    try:
-        suites = {suite.name: suite for suite in manifest_at(config, project, asked["first_bad_sha"]).suites}
-    except ServiceError:
-        suites = {}
-    suite = suites.get(asked["suite"])
-    return (lambda paths: True) if suite is None else suite.matters
-
-
-def _levels(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
-    """Good level (logarithm of cost), shift to the bad one, and the spread of one process."""
-    direction = Direction(asked["direction"])
-    change, before = asked["lead_change"], asked["before"]
-    if asked["exact"]:
-        return log_cost(before, direction), math.log1p(change), 0.0
-    series = asked["lead_series_id"]
-    points = series_points.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
-    past = [point.processes for point in points if point.position <= asked["last_good_position"]]
-    named = {name: asked[name] for name in ("suite", "benchmark", "metric", "testbed")}
-    spread = process_spread(past, policy_book(c, asked["project"]).of(**named))
-    return log_cost(before, direction), math.log1p(change), max(spread, asked["noise"] or 0.0)
 
 
 # --- moved on --------------------------------------------------------------------------------------------------------
@@ -376,7 +276,7 @@ def _enter_side(
     project = projects.find(c, row["project"])
     assert project is not None
     try:
-        mirror = sync.mirror_of(config, project)
+        mirror = reading.mirror_of(config, project)
         base, side = mirror.merged_side(merge.sha)
         infos = mirror.commits([base, *side])
     except GitFailure:

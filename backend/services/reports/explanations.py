@@ -18,9 +18,11 @@ from backend.services.policy.versions import PolicyScope, thresholds_of
 from backend.services.reports.history import NamedSeries, profile_of, series_info, series_of
 from backend.store.base.lookup import CommitRow
 from backend.store.judging.judgements import said_by
-from backend.store.reports import history as store
+from backend.store.regressions.regressions import shas_at
+from backend.store.reports import points as store
 from backend.store.reports.commit_verdicts import runs_of_commit
-from backend.store.reports.history import SampleRow, SeriesInfo
+from backend.store.reports.points import SampleRow
+from backend.store.reports.series import SeriesInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ def _why_none(c: Connection, info: SeriesInfo, found: CommitRow) -> str:
 
 
 def explanation(c: Connection, scope: QueryScope, info: SeriesInfo, commit: CommitRow, row: Any) -> Explanation:
-    """Explain a stored judgement (`store.judgement_of`) of a point, in words and numbers."""
+    """Explain a stored judgement (`judgement_of`) of a point, in words and numbers."""
     said = said_by(row, commit.sha)
     names = _names(c, scope, [said.position, *([] if said.since_position is None else [said.since_position])])
     return Explanation(
@@ -167,7 +169,7 @@ def _names(c: Connection, scope: QueryScope, positions: Sequence[int]) -> dict[i
     """Short shas of positions of the default branch, for sentences."""
     if scope.default_branch is None:
         return {}
-    found = store.commit_names(c, scope.default_branch.id, positions)
+    found = shas_at(c, scope.default_branch.id, positions)
     return {position: sha[:7] for position, sha in found.items()}
 
 

@@ -24,7 +24,8 @@ from backend.store.board import board as board_store
 from backend.store.board.board import ONSET, VERDICTS
 from backend.store.judging import series as series_store
 from backend.store.reports import history as store
-from backend.store.reports.history import ListedSeries, SeriesInfo
+from backend.store.reports import series as name_store
+from backend.store.reports.series import ListedSeries, SeriesInfo
 
 GRANULARITIES = ("commit", "hour", "day", "week")
 ROLES = ("gate", "watch", "derived", "phase")
@@ -190,7 +191,7 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
         raise BadRequest.field("cursor", query.cursor, "the `next` of the page before")
     scope = find_scope(c, query.project)
     testbed = None if query.testbed is None else find_testbed(scope.testbeds, query.testbed)
-    found = store.list_series(
+    found = name_store.list_series(
         c,
         scope.project.id,
         testbed_id=None if testbed is None else testbed.id,
@@ -216,7 +217,7 @@ def load_series(c: Connection, series_id: int) -> NamedSeries:
 
 def with_siblings(c: Connection, info: SeriesInfo) -> NamedSeries:
     """A series by its names, with its sibling metrics."""
-    return series_of(info, tuple(Sibling(*row) for row in store.siblings(c, info.id)))
+    return series_of(info, tuple(Sibling(*row) for row in name_store.siblings(c, info.id)))
 
 
 def profile_of(c: Connection, info: SeriesInfo) -> Profile:
@@ -264,7 +265,7 @@ def _storable(name: str | None) -> str | None:
 
 def series_info(c: Connection, series_id: int) -> SeriesInfo:
     """The series of this id, or a refusal."""
-    info = store.series_info(c, series_id) if 0 < series_id <= MAX_ID else None
+    info = name_store.series_info(c, series_id) if 0 < series_id <= MAX_ID else None
     if info is None:
         raise NotFound.of("series", series_id)
     return info

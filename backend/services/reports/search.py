@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import search as store
-from backend.store.reports.history import escaped
 from backend.store.reports.search import BenchmarkHit, CommitHit, RegressionHit, RunHit, SeriesHit
+from backend.store.reports.series import escaped
 
 SHA = re.compile(r"[0-9a-f]{4,64}\Z")
 REGRESSION = re.compile(r"[rR]-?(\d{1,9})\Z")

@@ -16,7 +16,7 @@ from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
 from backend.services.base.scope import find_commit, find_scope
 from backend.services.people import saved_projects
-from backend.services.repository import sync
+from backend.services.repository import reading
 from backend.services.repository.manifest import FILE_NAME, MAX_BYTES, Manifest, ManifestInvalid, parse
 from backend.services.repository.manifest_lines import line_of
 from backend.services.repository.mirror import GitFailure, Mirror
@@ -55,7 +55,7 @@ def found_at_head(c: Connection, config: ServiceConfig, project: ProjectRow) -> 
         return None
     try:
         head = find_commit(c, find_scope(c, project.slug), project.default_branch)
-        written = _written(sync.mirror_of(config, project).path, head.sha)
+        written = _written(reading.mirror_of(config, project).path, head.sha)
     except (NotFound, GitFailure):
         return None  # an empty branch; or the project says why
     except ManifestInvalid as invalid:

@@ -15,7 +15,7 @@ from backend.services.base.scope import find_commit, find_scope
 from backend.services.queue import request as queue_request
 from backend.services.queue.request import Requested, WantedRun
 from backend.services.queue.scheduling import Kind
-from backend.services.repository import manifest, sync
+from backend.services.repository import manifest, reading
 from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid, Suite
 from backend.services.repository.mirror import GitFailure
 from backend.store.base.lookup import CommitRow
@@ -79,7 +79,7 @@ def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, com
     found = None if number is None else pull_requests.find(c, project.id, number)
     is_unapproved_head = found is not None and found.head_sha == commit.sha != found.approved_sha
     try:
-        mirror = None if project.repository_url is None else sync.mirror_of(config, project)
+        mirror = None if project.repository_url is None else reading.mirror_of(config, project)
         is_own = mirror is None or not is_unapproved_head or mirror.is_on_branch(commit.sha)
         known = mirror is None or mirror.has_commit(commit.sha)
     except GitFailure as failure:
@@ -101,7 +101,7 @@ def manifest_at(config: ServiceConfig, project: ProjectRow, sha: str) -> Manifes
     """The tidemark.toml of this commit, from the mirror."""
     if project.repository_url is None:
         raise BadRequest(f"project {project.slug} has no repository; its runs are measured elsewhere and delivered")
-    mirror = sync.mirror_of(config, project)
+    mirror = reading.mirror_of(config, project)
     if not mirror.exists():
         raise Unavailable(f"the repository of {project.slug} has not been read yet; try again in a moment")
     try:

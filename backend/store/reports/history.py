@@ -1,4 +1,4 @@
-"""Reads of one series over time, and the list of series. Points come packed, as the board's do: see `POINT`."""
+"""Reads of one series over time. Points come packed, as the board's do: see `POINT`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,61 +10,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from backend.store.base import wire
-from backend.store.base.lookup import CommitRow
-from backend.store.base.newest import NewestPoint, newest_points
-from backend.store.base.spans import REACHES, Period, Spans, period_of_commits
+from backend.store.base.spans import REACHES, Period, Spans
 from backend.store.board.board import NUMBER_OF_VERDICT, ONSET
-from backend.store.ingest.samples import COLUMNS, by_process
-
-
-class SeriesInfo(NamedTuple):
-    """A series by its names, and what the judge knows of its noise."""
-
-    id: int
-    project_id: int
-    project: str
-    testbed_id: int
-    testbed: str
-    suite: str
-    suite_version: str
-    benchmark: str
-    variant: dict[str, Any]
-    variant_key: str
-    preset: str
-    metric: str
-    unit: str
-    direction: str
-    role: str
-    exact: bool
-    profile: dict[str, Any] | None
-    alarms_confirmed: int
-    alarms_withdrawn: int
-    last_measured_at: datetime | None
-    state_position: int | None
-
-
-class ListedSeries(NamedTuple):
-    """A series in a list, with where it stands now."""
-
-    id: int
-    testbed: str
-    suite: str
-    suite_version: str
-    benchmark: str
-    variant: dict[str, Any]
-    variant_key: str
-    preset: str
-    metric: str
-    unit: str
-    direction: str
-    role: str
-    last_measured_at: datetime | None
-    value: float | None
-    verdict: str | None
-    red: bool | None
-    change: float | None
-    noise: float | None
-    minimum_detectable_effect: float | None
 
 
 class ChangePointRow(NamedTuple):
@@ -114,40 +61,6 @@ class RollupRow(NamedTuple):
     change: float | None
 
 
-class SampleRow(NamedTuple):
-    run_id: str
-    processes: list[float] | None
-    samples: list[list[float]]  # of each process
-    worker: str | None
-    started_at: datetime | None
-
-
-_INFO = """
-SELECT s.id, s.project_id, p.slug, s.testbed_id, t.name, s.suite, s.suite_version, s.benchmark, s.variant,
-  s.variant_key, s.preset, s.metric, s.unit, s.direction, s.role, s.exact, s.profile, s.alarms_confirmed,
-  s.alarms_withdrawn, s.last_measured_at, s.state_position
-FROM series s JOIN project p ON p.id = s.project_id JOIN testbed t ON t.id = s.testbed_id WHERE s.id = %(series)s
-"""
-_SIBLINGS = text(
-    """SELECT o.id, o.metric, o.unit, o.role FROM series s JOIN series o ON o.project_id = s.project_id
-         AND o.testbed_id = s.testbed_id AND o.suite = s.suite AND o.benchmark = s.benchmark
-         AND o.variant_key = s.variant_key AND o.preset = s.preset AND o.suite_version = s.suite_version
-       WHERE s.id = :series ORDER BY array_position(ARRAY['gate', 'watch', 'derived', 'phase'], o.role), o.metric"""
-)
-_LIST = text(
-    """SELECT s.id, t.name, s.suite, s.suite_version, s.benchmark, s.variant, s.variant_key, s.preset, s.metric, s.unit,
-         s.direction, s.role, s.last_measured_at, CAST(s.profile ->> 'noise' AS float8),
-         CAST(s.profile ->> 'minimum_detectable_effect' AS float8), s.state_position
-       FROM series s JOIN testbed t ON t.id = s.testbed_id
-       WHERE s.project_id = :project AND s.id > :after
-         AND (CAST(:testbed AS integer) IS NULL OR s.testbed_id = :testbed)
-         AND (CAST(:suite AS text) IS NULL OR s.suite = :suite)
-         AND (CAST(:benchmark AS text) IS NULL OR s.benchmark = :benchmark)
-         AND (CAST(:metric AS text) IS NULL OR s.metric = :metric)
-         AND (CAST(:role AS text) IS NULL OR s.role = :role)
-         AND (s.suite || ' ' || s.benchmark || ' ' || s.variant_key || ' ' || s.metric) ILIKE ALL (:patterns)
-       ORDER BY s.id LIMIT :limit"""
-)
 FLOATS = (
     "value",
     "smoothed",
@@ -160,13 +73,6 @@ FLOATS = (
     "change",
     "change_low",
     "change_high",
-)
-_RESULT_NAMED = text(
-    """SELECT r.id, x.status, coalesce(x.error, r.error)
-       FROM run r JOIN result x ON x.run_id = r.id AND x.benchmark = :benchmark AND x.variant_key = :variant
-         AND x.preset = :preset
-       WHERE r.project_id = :project AND r.commit_id = :commit AND r.testbed_id = :testbed AND r.suite = :suite
-       ORDER BY r.requested_at DESC LIMIT 1"""
 )
 # One record a point; what is null is not a number, or 0 for an id.
 POINT = np.dtype(
@@ -240,100 +146,6 @@ _ROLLUPS = text(
          AND (CAST(:until AS timestamptz) IS NULL OR bucket <= :until)
        ORDER BY bucket DESC LIMIT :limit"""
 )
-_JUDGEMENT = """
-SELECT j.*, c.sha AS commit, c.message, c.author_name, c.committed_at, r.suite, w.name AS worker, r.error
-FROM judgement j JOIN commit c ON c.id = j.commit_id JOIN run r ON r.id = j.run_id
-LEFT JOIN worker w ON w.id = r.worker_id
-WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until AND """
-_JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
-_JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
-_SAMPLES = text(
-    f"""SELECT m.run_id, w.name, r.started_at, {COLUMNS}
-       FROM run r
-       JOIN measurement m ON m.run_id = r.id AND m.series_id = :series
-         AND m.measured_at = coalesce(r.started_at, r.received_at)
-         AND m.measured_at >= :since AND m.measured_at < :until
-       LEFT JOIN worker w ON w.id = r.worker_id
-       WHERE r.commit_id = :commit ORDER BY r.started_at"""
-)
-_AFTER = text(
-    """SELECT position FROM judgement
-       WHERE series_id = :series AND superseded_at IS NULL AND branch_id IS NULL AND position BETWEEN :first AND :last
-         AND measured_at >= :since AND measured_at < :until
-       ORDER BY position LIMIT :limit"""
-)
-_RESULT = text(
-    """SELECT r.id, x.status, x.error, r.error
-       FROM series s JOIN run r ON r.commit_id = :commit AND r.suite = s.suite AND r.testbed_id = s.testbed_id
-         AND r.session_id IS NULL
-       LEFT JOIN result x ON x.run_id = r.id AND x.benchmark = s.benchmark AND x.variant_key = s.variant_key
-         AND x.preset = s.preset
-       WHERE s.id = :series ORDER BY r.requested_at DESC LIMIT 1"""
-)
-_PHASES_AT = text(
-    """SELECT s.metric, s.unit, j.value, j.baseline
-       FROM series s JOIN series lead ON lead.id = :series
-       JOIN judgement j ON j.series_id = s.id AND j.position = :position AND j.branch_id IS NULL
-         AND j.superseded_at IS NULL AND j.baseline IS NOT NULL
-       WHERE s.role = 'phase' AND s.project_id = lead.project_id AND s.testbed_id = lead.testbed_id
-         AND s.suite = lead.suite AND s.benchmark = lead.benchmark AND s.variant_key = lead.variant_key
-         AND s.preset = lead.preset AND s.suite_version = lead.suite_version
-       ORDER BY s.id"""
-)
-_NAMES = text(
-    """SELECT b.position, c.sha FROM branch_commit b JOIN commit c ON c.id = b.commit_id
-       WHERE b.branch_id = :branch AND b.position = ANY(:positions)"""
-)
-
-
-def series_info(connection: Connection, series_id: int) -> SeriesInfo | None:
-    (rows,) = wire.send(connection, (_INFO, {"series": series_id}))
-    return SeriesInfo._make(rows[0]) if rows else None
-
-
-def siblings(connection: Connection, series_id: int) -> list[tuple[int, str, str, str]]:
-    """(id, metric, unit, role) of every metric of the same variant, gates first."""
-    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(_SIBLINGS, {"series": series_id}).all()]
-
-
-def list_series(
-    connection: Connection,
-    project_id: int,
-    *,
-    testbed_id: int | None,
-    suite: str | None,
-    benchmark: str | None,
-    metric: str | None,
-    role: str | None,
-    words: Sequence[str],
-    after: int,
-    limit: int,
-) -> list[ListedSeries]:
-    """Series in order of id from `after` on, whose names contain every word."""
-    parameters = {
-        "project": project_id,
-        "testbed": testbed_id,
-        "suite": suite,
-        "benchmark": benchmark,
-        "metric": metric,
-        "role": role,
-        "patterns": [f"%{escaped(word)}%" for word in words] or ["%"],
-        "after": after,
-        "limit": limit,
-    }
-    rows = connection.execute(_LIST, parameters).all()
-    newest = newest_points(connection, Spans.of_project(connection, project_id), {row[0]: row[15] for row in rows})
-    return [_listed(row, newest.get(row[0])) for row in rows]
-
-
-def _listed(row: Any, newest: NewestPoint | None) -> ListedSeries:
-    stands = (None,) * 4 if newest is None else (newest.value, newest.verdict, newest.red, newest.change)
-    return ListedSeries._make((*row[:13], *stands, *row[13:15]))
-
-
-def escaped(word: str) -> str:
-    """A word as LIKE takes it literally."""
-    return word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def packed_points(connection: Connection, series_id: int, first: int, last: int, limit: int) -> PackedPoints:
@@ -396,74 +208,3 @@ def rollups(
         "limit": limit,
     }
     return [RollupRow._make(row) for row in connection.execute(_ROLLUPS, parameters).all()]
-
-
-def judgement_of(connection: Connection, series_id: int, commit: CommitRow, branches: Sequence[int]) -> Any | None:
-    """The standing judgement of a series at a commit (a row with the columns of `judgement`), and who measured it.
-
-    A commit that is not on the default branch is looked up on `branches`.
-    """
-    if commit.default_position is None:
-        period = period_of_commits(connection, [commit.id])
-        parameters = {"series": series_id, "commit": commit.id, "branches": list(branches), **period._asdict()}
-        return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
-    position = commit.default_position
-    period = Spans.of_series(connection, series_id).between(position, position)
-    parameters = {"series": series_id, "position": position, **period._asdict()}
-    return connection.execute(_JUDGEMENT_DEFAULT, parameters).one_or_none()
-
-
-def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
-    """Measurements of a series by each run of a commit."""
-    period = period_of_commits(connection, [commit_id])
-    rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **period._asdict()})
-    return [
-        SampleRow(run_id, columns[0], by_process(*columns), worker, started_at)
-        for run_id, worker, started_at, *columns in rows.all()
-    ]
-
-
-def positions_after(connection: Connection, series_id: int, position: int, limit: int) -> list[int]:
-    """Positions of the points that follow a point, nearest first."""
-
-    def read(first: int, last: int, period: Period) -> list[int]:
-        values = {"series": series_id, "first": first, "last": last, "limit": limit, **period._asdict()}
-        return list(connection.scalars(_AFTER, values))
-
-    return Spans.of_series(connection, series_id).nearest_after(position + 1, limit, read)
-
-
-def result_of(connection: Connection, series_id: int, commit_id: int) -> tuple[str, str | None, str | None] | None:
-    """(run, status, error) of what the newest run of a commit says of a series' variant."""
-    row = connection.execute(_RESULT, {"series": series_id, "commit": commit_id}).one_or_none()
-    return None if row is None else (row[0], row[1], row[2] or row[3])
-
-
-def result_named(
-    connection: Connection, project_id: int, testbed_id: int, commit_id: int, names: Sequence[str]
-) -> tuple[str, str, str | None] | None:
-    """(run, status, error) of the newest result of a variant, by suite, benchmark, variant and preset."""
-    suite, benchmark, variant_key, preset = names
-    values = {
-        "project": project_id,
-        "testbed": testbed_id,
-        "commit": commit_id,
-        "suite": suite,
-        "benchmark": benchmark,
-        "variant": variant_key,
-        "preset": preset,
-    }
-    row = connection.execute(_RESULT_NAMED, values).one_or_none()
-    return None if row is None else (row[0], row[1], row[2])
-
-
-def phases_at(connection: Connection, series_id: int, position: int) -> list[tuple[str, str, float, float]]:
-    """(metric, unit, value, baseline) of the phases of a series' variant at a position."""
-    rows = connection.execute(_PHASES_AT, {"series": series_id, "position": position})
-    return [(row[0], row[1], row[2], row[3]) for row in rows.all()]
-
-
-def commit_names(connection: Connection, branch_id: int, positions: Sequence[int]) -> dict[int, str]:
-    """Shas of positions of a branch."""
-    rows = connection.execute(_NAMES, {"branch": branch_id, "positions": list(positions)})
-    return {row[0]: row[1] for row in rows.all()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from backend.regression.regression_state import OPEN
 from backend.services.triage.detail import RegressionDetail
 from backend.services.triage.views import Regression
-from frontend.pages.regressions import name_of
+from frontend.pages.regression.wording import name_of
 from frontend.render import visible
 
 LIVE = ("suspect", "confirmed")

@@ -14,7 +14,7 @@ from backend.services.github import outbox as github_outbox
 from backend.services.github import upstream_report
 from backend.services.github.upstream_report import UpstreamReport
 from backend.services.people.members import assignable
-from backend.services.plans.bisect import bisection_obstacle
+from backend.services.plans.bisection_range import bisection_obstacle
 from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import explanations, history
 from backend.services.runs import profiles
@@ -42,7 +42,7 @@ from frontend.pages.regression.sentence import (
     merged_sentence,
     sentence_of,
 )
-from frontend.pages.regressions import name_of
+from frontend.pages.regression.wording import name_of
 from frontend.render import script_json
 
 router = APIRouter(include_in_schema=False)

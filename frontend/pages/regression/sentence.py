@@ -10,7 +10,7 @@ from backend.services.triage.detail import AffectedSeries, ImprovedSeries, Regre
 from backend.services.triage.views import Regression
 from frontend import numbers
 from frontend.markup import EMPTY, html, joined
-from frontend.pages.regressions import interval_of, name_of, still, worsened
+from frontend.pages.regression.wording import interval_of, name_of, still, worsened
 from frontend.render import visible
 from frontend.words import plural
 

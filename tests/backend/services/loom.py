@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from backend.contract import parse_run
-from backend.services.ingest.record import Recorded, record_run
+from backend.services.ingest.answer import Recorded
+from backend.services.ingest.record import record_run
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

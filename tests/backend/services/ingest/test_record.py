@@ -3,7 +3,6 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -68,27 +67,6 @@ def test_a_run_that_was_not_delivered_has_no_document(loom: Any) -> None:
         get_document(loom.connection, "NO-SUCH-RUN")
 
 
-def test_the_same_bytes_again_change_nothing_and_get_the_same_verdicts(loom: Any) -> None:
-    *_, first = loom.history([100.0] * 6)
-    counted = (
-        "SELECT (SELECT count(*) FROM judgement), (SELECT count(*) FROM measurement), (SELECT sum(runs) FROM rollup)"
-    )
-    before = loom.rows(counted)
-    again = loom.run(5, 100.0)
-    assert not again.created
-    assert loom.rows(counted) == before
-    assert replace(again, created=True) == first
-
-
-def test_a_run_delivered_again_is_answered_as_it_was_first_through_a_loss_its_end_and_a_gain(loom: Any) -> None:
-    levels = [100.0] * 12 + [125.0] * 8 + [100.0] * 8 + [80.0] * 6
-    for position, level in enumerate(levels):
-        first, again = loom.run(position, level), loom.run(position, level)
-        assert first.created and not again.created
-        assert replace(again, created=True) == first, position
-    assert loom.events() == ["suspected", "confirmed", "fixed"]
-
-
 def test_other_bytes_under_the_same_id_are_a_conflict(loom: Any) -> None:
     loom.run(0, 100.0)
     with pytest.raises(Conflict, match=r"RUN-000000 was delivered at .* with other content"):
@@ -104,57 +82,11 @@ def test_nothing_is_told_of_another_projects_run_of_the_same_id(loom: Any) -> No
     assert "stored_sha256" not in refused.value.extra
 
 
-@pytest.mark.parametrize("status", ["failed", "incomplete", "quarantined"])
-def test_a_run_that_is_not_ok_is_stored_and_never_judged(loom: Any, status: str) -> None:
-    recorded = loom.run(0, 100.0, status=status, error="out of disk", log_tail="…")
-    assert recorded.verdicts == ()
-    assert loom.value("SELECT count(*) FROM judgement") == 0
-    state = "failed" if status == "failed" else "done"
-    assert loom.rows("SELECT state, status, error FROM run") == [(state, status, "out of disk")]
-
-
-@pytest.mark.parametrize("status", ["failed", "check_failed", "out_of_memory", "timeout", "not_applicable"])
-def test_a_result_that_is_not_ok_is_never_judged(loom: Any, status: str) -> None:
-    document = loom.run_of(0, [loom.measurement("step_ms", 100.0)])
-    document["results"][0]["status"] = status
-    assert loom.deliver(document).verdicts == ()
-    assert loom.rows("SELECT benchmark, status FROM result") == [("gpt.train", status)]
-    assert loom.value("SELECT count(*) FROM series") == 0
-
-
 def test_an_arm_of_a_session_is_stored_and_is_no_point_of_the_history(loom: Any) -> None:
     recorded = loom.run(0, 100.0, session={"id": "S-1", "arm": "head", "base": loom.sha_of(9), "order": "ABBA"})
     assert recorded.verdicts == ()
     assert loom.value("SELECT count(*) FROM measurement") == 1
     assert loom.value("SELECT state_position FROM series") is None
-
-
-def test_a_zero_is_shown_and_not_judged_unless_it_is_counted(loom: Any) -> None:
-    zero = [
-        loom.measurement("data_wait_ms", 0.0, role="phase"),
-        loom.measurement("host_syncs", 0, exact=True, unit="1"),
-    ]
-    for position in range(3):
-        recorded = loom.deliver(loom.run_of(position, zero))
-    told = {verdict.metric: verdict for verdict in recorded.verdicts}
-    assert told["data_wait_ms"].verdict == "insufficient"
-    assert "needs values above 0" in told["data_wait_ms"].explanation
-    assert told["host_syncs"].verdict == "unchanged"
-
-
-def test_a_measurement_that_does_not_fit_its_series_is_refused_by_path(loom: Any) -> None:
-    loom.run(0, 100.0)
-    with pytest.raises(Invalid) as caught:
-        loom.deliver(loom.run_of(1, [loom.measurement("step_ms", 0.1, unit="s")]))
-    assert caught.value.path == "results[0].measurements[0].unit"
-    assert '"ms"' in caught.value.accepted
-
-
-def test_a_metric_may_become_a_gate_without_losing_its_history(loom: Any) -> None:
-    for position in range(6):
-        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, role="watch")]))
-    assert loom.run(6, 100.0).verdicts[0].verdict == "unchanged"
-    assert loom.rows("SELECT role FROM series") == [("gate",)]
 
 
 def test_a_start_in_the_future_or_the_far_past_is_refused(loom: Any) -> None:
