@@ -16,7 +16,7 @@ LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo setup test lint format lock bench soak simulate scale docs site screenshots clean
+.PHONY: help up demo setup test compiled-tests lint format lock bench soak simulate scale docs site screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -32,7 +32,7 @@ setup: $(VENV)/installed-dev  ## set up the virtual environment, development too
 test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
 	@$(PYTHON) tests/provide_chromium.py
 	@$(PYTHON) tests/provide_pgbouncer.py
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j2 lint compiled-tests
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
@@ -47,6 +47,10 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(VENV)/bin/zizmor --offline --quiet --no-progress --min-severity=medium .github action.yml
+
+# mypy leaves all cores but one idle; meanwhile the tests are compiled, which each process of the run would else do for itself.
+compiled-tests: $(VENV)/installed-dev
+	@$(PYTHON) -m pytest --collect-only -qq >/dev/null || true
 
 bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)

@@ -7,7 +7,6 @@ import pytest
 pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
-from torch.nn.attention import varlen  # noqa: E402
 
 from benchmarks.harness.timing.marks import NoMarks  # noqa: E402
 from benchmarks.harness.workload import Job, NotApplicable  # noqa: E402
@@ -16,6 +15,7 @@ from benchmarks.spec import Preset  # noqa: E402
 from benchmarks.workloads.attention.dense import plain_attention  # noqa: E402
 from benchmarks.workloads.attention.paged import PagedDecoding  # noqa: E402
 
+KERNEL = "torch.nn.attention.varlen.varlen_attn"
 CASE = next(case for case in BY_ID["attn.paged"].cases(Preset.CPU) if case.variant["how"] == "block_table")
 
 
@@ -38,7 +38,7 @@ def spelled_out(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, seqused_k, block_t
 
 
 def test_the_kernel_is_handed_pages_and_tables_as_it_documents_them(monkeypatch):
-    monkeypatch.setattr(varlen, "varlen_attn", spelled_out)
+    monkeypatch.setattr(KERNEL, spelled_out)
     made = workload()
     found = made.check()
     assert found.failed is None, found.sentence()
@@ -52,12 +52,12 @@ def test_a_kernel_that_reads_the_next_page_of_the_pool_instead_fails_the_check(m
         following = torch.arange(block_table.shape[1]) + block_table[:, :1]
         return spelled_out(q, k, v, *sizes, block_table=(following % k.shape[0]).int(), **how)
 
-    monkeypatch.setattr(varlen, "varlen_attn", in_a_row)
+    monkeypatch.setattr(KERNEL, in_a_row)
     assert workload().check().failed.name == "output_relative_error"
 
 
 def test_a_torch_whose_kernel_takes_no_table_is_not_applicable(monkeypatch):
-    monkeypatch.setattr(varlen, "varlen_attn", lambda q, k, v, cu_seq_q, cu_seq_k, max_q, max_k: q)
+    monkeypatch.setattr(KERNEL, lambda q, k, v, cu_seq_q, cu_seq_k, max_q, max_k: q)
     with pytest.raises(NotApplicable, match="takes no block_table"):
         workload()
 
