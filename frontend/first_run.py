@@ -94,7 +94,7 @@ def worker_step(first: FirstRun | None, url: str) -> SetupStep:
         return SetupStep(title="A worker is there", text=text, done=True)
     return SetupStep(
         title="Start a worker" + (f" for {wanted}" if wanted else ""),
-        text="On the machine that measures. It registers by itself and takes the waiting runs; none is lost meanwhile.",
+        text="On the machine that measures. It registers itself and takes the waiting runs; none is lost meanwhile.",
         done=False,
         command=f"export TIDEMARK_URL={url} TIDEMARK_TOKEN=tm_… TIDEMARK_REDIS_URL=redis://…\n"
         f"tidemark worker --testbed {wanted.split(', ')[0] or 'cpu'}",

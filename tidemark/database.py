@@ -45,7 +45,7 @@ def database_url(settings: Settings, *, exclusive: bool = False, make: bool = Fa
         if exclusive:
             raise Refusal(f"Tidemark is running on {data.path} (pid {running.supervisor.pid}); stop it first")
         if "postgres" not in running.ports:
-            raise Refusal("the running Tidemark uses a database of its own choice; set TIDEMARK_DATABASE_URL to it")
+            raise Refusal("the running Tidemark uses another database; set TIDEMARK_DATABASE_URL to it")
         yield address(data.secret("postgres"), running.ports["postgres"])
         return
     with _started_for_now(data) as url:

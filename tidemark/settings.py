@@ -196,7 +196,7 @@ def service_config(settings: Settings) -> ServiceConfig:
 
     if settings.database_url is None or settings.redis_url is None:
         missing = "TIDEMARK_DATABASE_URL" if settings.database_url is None else "TIDEMARK_REDIS_URL"
-        raise Refusal(f"{missing} is not set; `tidemark up` brings a database and a broker of its own")
+        raise Refusal(f"{missing} is not set; `tidemark up` starts its own database and broker")
     return ServiceConfig(
         database_url=settings.database_url,
         redis_url=settings.redis_url,

@@ -132,20 +132,20 @@ def _decode_case(
 BENCHMARKS = (
     Benchmark(
         id="attn.train",
-        title="Attention forward and backward, backend forced",
+        title="Attention forward and backward, with a forced backend",
         mode="forward_backward",
         workload="benchmarks.workloads.attention.dense:AttentionTraining",
         cases=_train_cases,
         meaning="One attention call and its backward pass at the shapes of training (16k tokens a batch, heads × width "
-        "2048). The backend is forced, and the dispatched kernel proves that it ran: a silent fall-back is an error, "
-        "not a slow result. `best` tries every backend at the shape, takes the quickest, and says which in the notes "
+        "2048). The backend is forced, and the dispatched kernel proves that it ran: a silent fallback is an error, "
+        "not a slow result. `best` tries every backend at the shape, takes the fastest, and names it in the notes "
         "of the result. Masks: full, causal, sliding window, packed documents; grouped queries. forward_tflops and "
-        "backward_tflops are what published figures speak of.",
+        "backward_tflops are comparable with published figures.",
         formula="FLOP = 2·B·H·S·K·(2·D) forward, with K the mean number of keys a query sees, element-exact (causal "
         "(S+1)/2, the window's and documents' own means); the backward pass counts 2.5 times that, recomputation "
-        "included. Grouped queries change bytes, not FLOP. Other tools count block sparsity or soft-max FLOP: their "
+        "included. Grouped queries change bytes, not FLOP. Other tools count block sparsity or softmax FLOP: their "
         "numbers are not comparable.",
-        bound="Matrix units from S of about 1k on; below that launch latency. The math backend writes the S×S matrix "
+        bound="Matrix units from S of about 1k; below that launch latency. The math backend writes the S×S matrix "
         "and is bound by memory.",
         references=(
             PublishedFigure(
@@ -170,14 +170,14 @@ BENCHMARKS = (
         workload="benchmarks.workloads.attention.dense:AttentionDecoding",
         cases=_decode_cases,
         meaning="What each generated token pays to read the keys and values before it: a batch of single queries, "
-        "grouped heads, sequences of unequal lengths. By SDPA, where torch chooses the kernel and the notes of the "
-        "result name it, and by FlexAttention's decoding kernel; `launch=graph` replays the call as a CUDA graph, as "
-        "servers do, so that the host's part is gone. On a GPU the cache of the device is flushed before each step, "
-        "outside of its time: in a model the other layers' keys and weights have passed through it meanwhile. The rate "
-        "of arithmetic means nothing here; bytes do.",
+        "grouped heads, sequences of unequal lengths. With SDPA, where torch chooses the kernel and the notes of the "
+        "result name it, and with FlexAttention's decoding kernel; `launch=graph` replays the call as a CUDA graph, as "
+        "servers do, which removes the host's part. On a GPU, the cache of the device is flushed before each step, "
+        "outside its timed part: in a model, the other layers' keys and weights have passed through it meanwhile. The "
+        "arithmetic rate means nothing here; bytes do.",
         formula="bytes = 2·B·S·G·D·width, the cache read once; cache_gb_per_s = bytes / time.",
-        bound="Memory bandwidth: 4.8 TB/s on one H200, of which 80 % is a good kernel; small batches leave most of the "
-        "chip idle unless the sequence is split over it.",
+        bound="Memory bandwidth: 4.8 TB/s on one H200, of which a good kernel reaches 80 %; small batches leave "
+        "most of the chip idle unless the sequence is split over it.",
         references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         signature=DECODE_SIGNATURE,
         chooses=("backend", "launch"),

@@ -105,9 +105,9 @@ BENCHMARKS = (
         mode="forward_backward",
         workload="benchmarks.workloads.attention.packed:PackedAttention",
         cases=_packed_cases,
-        meaning="Causal attention within documents of unequal lengths that stand one behind the other: by torch's "
-        "kernel for variable lengths, by padding all to the longest, and by a call for each. The counter padding_waste "
-        "says what padding computes for nothing.",
+        meaning="Causal attention within documents of unequal lengths, stored one after another: with torch's "
+        "kernel for variable lengths, by padding all to the longest, and with one call for each. The counter "
+        "padding_waste is the share of a padded batch that is padding.",
         formula="FLOP = 2·H·Σ n(n+1)/2·(2·D) forward over documents of n tokens, 2.5 times that backward.",
         bound="Matrix units for long documents; launches and half-empty tiles for short ones.",
         references=(PEAK,),
@@ -120,8 +120,8 @@ BENCHMARKS = (
         workload="benchmarks.workloads.attention.latent:LatentTraining",
         cases=_latent_cases,
         meaning="Attention as DeepSeek-V3 trains it: 128 heads whose queries and keys are wider than their values. "
-        "Kernels that know one width only get padded values (`padded_flash`); the others take them as they are. A "
-        "backend that has no kernel for these widths is not applicable, and a silent fall-back is an error.",
+        "Kernels that support only one width get padded values (`padded_flash`); the others take them unpadded. A "
+        "backend that has no kernel for these widths is not applicable, and a silent fallback is an error.",
         formula="FLOP = 2·B·H·S·K·(D+V) forward with K = (S+1)/2, 2·B·H·S·K·(3·D + 2·V) backward; padding not counted.",
         bound="Matrix units.",
         references=(PEAK,),
@@ -129,13 +129,13 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="attn.mla_decode",
-        title="Latent attention of one new token, its cache shared by all heads",
+        title="Latent attention of one new token, with one cache for all heads",
         mode="decode",
         workload="benchmarks.workloads.attention.latent:LatentDecoding",
         cases=_latent_decode_cases,
         meaning="The absorbed form that DeepSeek-V3 serves: 128 queries of width 576 per sequence against one latent "
-        "cache, whose first 512 columns are the values too. As two batched products with a soft-max between, eager and "
-        "compiled; both read the cache twice, where a fused kernel would once.",
+        "cache, whose first 512 columns are also the values. Two batched products with a softmax in between, eager and "
+        "compiled; both read the cache twice, while a fused kernel would read it once.",
         formula="bytes = B·S·L·width of cache, counted once; 2·B·H·S·(L+V) FLOP; cache_gb_per_s = bytes / time.",
         bound="With 128 heads 242 FLOP a byte: near the ridge of 206, so that both memory and matrix units matter.",
         references=(HBM, PEAK),
@@ -143,14 +143,14 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="attn.paged",
-        title="Attention of one new token against pages of a cache",
+        title="Attention of one new token against a paged cache",
         mode="decode",
         workload="benchmarks.workloads.attention.paged:PagedDecoding",
         cases=_paged_cases,
-        meaning="Decoding as servers do it: each sequence's keys and values lie in pages of 128 tokens scattered over "
+        meaning="Decoding as servers do it: each sequence's keys and values are in pages of 128 tokens scattered over "
         "a pool. `gather` copies them into a row and calls SDPA; `flex` gives FlexAttention a block mask that finds "
-        "them; `block_table` hands torch's kernel for variable lengths the table itself, whose pages hold 256 tokens "
-        "there. The check changes all pages that a sequence does not hold: its output must not move.",
+        "them; `block_table` passes the table itself to torch's kernel for variable lengths, with pages of 256 tokens. "
+        "The check changes all pages that a sequence does not hold: its output must not change.",
         formula="bytes = 2·Σs·G·D·width, the tokens s that sequences hold, read once; cache_gb_per_s = bytes / time.",
         bound="Memory bandwidth; a copy beforehand triples the traffic.",
         references=(HBM,),

@@ -47,12 +47,12 @@ BENCHMARKS = (
         mode="ceiling",
         workload="benchmarks.workloads.ceilings:Gemm",
         cases=_gemm_cases,
-        meaning="The best rate of multiplication this machine gives to one large square product. Inputs are normal "
-        "random numbers: zeros draw less power, run up to a seventh faster, and are no model's input. fp8 with exact "
-        "accumulation, and with fast accumulation (`fp8_fast`), which keeps fewer bits of the running sum.",
+        meaning="The best rate of multiplication that this machine reaches for one large square product. Inputs are "
+        "normal random numbers: zeros draw less power, run up to a seventh faster, and are unrealistic. fp8 with "
+        "exact accumulation, and with fast accumulation (`fp8_fast`), which keeps fewer bits of the running sum.",
         formula="2·M·N·K FLOP over the median time.",
-        bound="Power before arithmetic on H100 and H200: 989.5 TFLOP/s bf16 is the data sheet's, 650 to 780 is what "
-        "random numbers allow.",
+        bound="Power before arithmetic on H100 and H200: 989.5 TFLOP/s bf16 is the data sheet's figure; random "
+        "numbers allow 650 to 780.",
         references=(
             PublishedFigure(
                 figure="A100, 8192³ bf16: 295 TFLOP/s on zeros, 257 on random numbers", source="thonking.ai"
@@ -68,9 +68,9 @@ BENCHMARKS = (
         workload="benchmarks.workloads.ceilings:MemoryTraffic",
         cases=_memory_cases,
         meaning="Bytes per second that memory really moves: a copy, a triad a = b + 2.5·c, and pinned transfers to and "
-        "from the device. Memory-bound kernels are held against the copy.",
+        "from the device. Memory-bound kernels are compared with the copy.",
         formula="copy 2·S bytes, triad 3·S, transfers S, over the median time; decimal GB.",
-        bound="HBM: 4.8 TB/s on H200, of which some 4.2 can be had; PCIe gen 5 ×16: 64 GB/s a direction.",
+        bound="HBM: 4.8 TB/s on H200, of which some 4.2 are reachable; PCIe gen 5 ×16: 64 GB/s per direction.",
         references=(PublishedFigure(figure="4.8 TB/s HBM3e", source="H200 SXM data sheet"),),
         builtin="torch.Tensor.copy_",
     ),

@@ -40,7 +40,7 @@ _WHAT = {
     Operation.BROADCAST: "every rank ends with rank 0's buffer: start-up of weights",
     Operation.SEND_RECV: "pairs of ranks exchange buffers: pipeline stages",
     Operation.REDUCE: "rank 0 ends with the sum of all buffers: sharded optimizers, checkpoints of metrics",
-    Operation.ALL_TO_ALLV: "as all_to_all, with 1, 2, … n parts for the ranks: experts that are not equally liked",
+    Operation.ALL_TO_ALLV: "as all_to_all, with 1, 2, … n parts for the ranks: experts with unequal loads",
 }
 _REFERENCES = (
     PublishedFigure(
@@ -112,18 +112,18 @@ BENCHMARKS = tuple(
         workload="benchmarks.workloads.collectives:Collective",
         cases=_cases_of(operation),
         meaning=f"{operation}: {_WHAT[operation]}. Each iteration starts at a barrier and lasts as long as its slowest "
-        "rank; the value is the median over iterations, with the mean over ranks, as nccl-tests reports it, beside it. "
-        "latency_us, of the smallest size, has in it what the host takes to ask; latency_queued_us (GPUs) has not: the "
-        "mean of twenty calls that wait in the queue together. "
-        "Payloads are whole numbers, distinct per rank, and compared exactly before anything is timed. On one rank "
-        "nothing crosses a link: not applicable, never 0. The way is NCCL's own choice, or is named: NVLink SHARP on "
-        "or off, or one of torch's kernels on symmetric memory (one shot, two shots, in the switch by multimem).",
+        "rank; the value is the median over iterations, accompanied by the mean over ranks, as nccl-tests reports it. "
+        "latency_us, for the smallest size, includes the time the host takes to launch; latency_queued_us (GPUs) does "
+        "not: it is the mean of twenty calls that wait in the queue together. "
+        "Payloads are integers, distinct per rank, and compared exactly before anything is timed. On one rank "
+        "nothing crosses a link: not applicable, never 0. The transport is NCCL's choice, or is named: NVLink SHARP on "
+        "or off, or one of torch's kernels on symmetric memory (one shot, two shots, in the switch with multimem).",
         formula="algbw = S/t with S the TOTAL bytes (all ranks' output of a gather, input of a scatter), decimal GB; "
         "busbw = algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, "
         "reduce and send_recv 1; all_to_allv 1 − 2/(n(n+1)), for the rank that keeps least. 1 GiB in 15.2 ms on 8 "
         "ranks of an all_reduce: 70.6 × 1.75 = 123.6 GB/s. Times of all sizes are fitted by t = alpha + S/B; half of "
         "the bandwidth is reached at alpha·B.",
-        bound="Small sizes: latency alpha. Large ones: NVLink, 450 GB/s a direction on H200; the 900 GB/s of data "
+        bound="Small sizes: latency alpha. Large ones: NVLink, 450 GB/s per direction on H200; the 900 GB/s in data "
         "sheets counts both directions.",
         references=(*_REFERENCES, *_SMALL) if operation is Operation.ALL_REDUCE else _REFERENCES,
         builtin="torch.distributed",

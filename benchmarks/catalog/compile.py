@@ -32,8 +32,8 @@ BENCHMARKS = (
         mode="compile",
         workload="benchmarks.workloads.gpt.compile_cold:CompileCold",
         cases=_cases,
-        meaning="How long the first step of a compiled GPT takes, in a process of its own with an empty cache, and in "
-        "the next process with the cache filled; how many graphs it falls into, and how often it breaks or recompiles. "
+        meaning="How long the first step of a compiled GPT takes, in a fresh process with an empty cache, and in "
+        "the next process with a filled cache; into how many graphs it splits, and how often it breaks or recompiles. "
         "Needs a C++ compiler on a CPU.",
         formula="seconds from the call of the first compiled step to its loss; graph breaks and recompilations as "
         "torch counts them.",

@@ -132,7 +132,7 @@ BENCHMARKS = (
         workload="benchmarks.workloads.gpt.training:GptTraining",
         cases=_train_cases,
         meaning="One optimizer step of a dense GPT-2: batch, forward with cross-entropy, backward, AdamW. A project "
-        "plugs in its model, and its optimizer; the number says what a commit did to the cost of a token.",
+        "plugs in its model and its optimizer; the number shows how a commit changed the cost of a token.",
         formula=FORMULA,
         bound="Compute on a GPU once attention is fused and shapes are padded; below that, memory traffic of unfused "
         "element-wise work. On a CPU: single-thread matrix products and the traffic of the attention matrix.",
@@ -151,14 +151,14 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="gpt.ladder",
-        title="GPT-2 optimisation ladder, r00 to r10",
+        title="GPT-2 optimization ladder, r00 to r10",
         mode="train_step",
         workload="benchmarks.workloads.gpt.training:GptLadder",
         cases=_ladder_cases,
-        meaning="The same training step climbed in eleven rungs; each adds one thing to the rung below: r00 fp32 from "
+        meaning="The same training step in eleven rungs; each adds one thing to the rung below: r00 fp32 from "
         "scratch, r01 mask on the fly, r02 TF32, r03 fused AdamW, r04 pinned memory, r05 bf16, r06 torch LayerNorm and "
-        "GELU, r07 flash attention, r08 compile, r09 padded vocabulary, r10 largest batch. The quotient of two "
-        "neighbours is the worth of that one change on this machine; r01 and r04 are neutral by design.",
+        "GELU, r07 flash attention, r08 compile, r09 padded vocabulary, r10 largest batch. The ratio of two "
+        "neighbours is the benefit of that one change on this machine; r01 and r04 are neutral by design.",
         formula=FORMULA,
         bound="r00 to r06: the memory traffic of the attention matrix and of unfused layers; from r07 on matrix "
         "products; r10 the compute ceiling. H200 at 100 % of 989.5 TFLOP/s: 1,157,000 tokens/s.",
@@ -177,15 +177,15 @@ BENCHMARKS = (
         mode="train_step",
         workload="benchmarks.workloads.gpt.distributed:GptDistributed",
         cases=_ddp_cases,
-        meaning="The same training step on n ranks: by DDP, which sums gradients during the backward pass, and "
-        "by FSDP2, whose weights are gathered too; without overlap DDP sends one bucket at the end and FSDP2 gathers "
-        "all of its weights at once. It measures the step alone, on all ranks, and on all ranks "
-        "without communication; averaged gradients are compared with those of one process first. One rank, strategy "
-        "none, is where the scaling curve begins.",
+        meaning="The same training step on n ranks: with DDP, which sums gradients during the backward pass, and "
+        "with FSDP2, which also gathers the weights; without overlap, DDP sends one bucket at the end and FSDP2 "
+        "gathers all of its weights at once. It measures the step alone, on all ranks, and on all ranks "
+        "without communication, after comparing averaged gradients with those of one process. One rank, strategy "
+        "none, is the start of the scaling curve.",
         formula="scaling_efficiency = tokens/s on n ranks over n times tokens/s on one; exposed_communication = step "
         "less the same step without communication (DDP: no_sync; FSDP2: the unsharded step). " + FORMULA,
         bound="The link, once the backward pass is too short to hide 2(n−1)/n bytes of gradients per byte of weights. "
-        "Below 80 % efficiency is worth a look, below 70 % a fault.",
+        "Efficiency below 80 % deserves a look; below 70 % it is a fault.",
         references=(
             PublishedFigure(
                 figure="4×A100: 419,259 tokens/s, 73.7 % of four single ones", source="the published A100 ladder"

@@ -86,8 +86,8 @@ BENCHMARKS = (
         mode="forward_backward",
         workload="benchmarks.workloads.kernels:Norm",
         cases=_norm_cases,
-        meaning="One normalisation over the last dimension of 16k rows, by torch's own kernel and by the compiler's. "
-        "It does next to no arithmetic: a good kernel reads and writes every element once a pass.",
+        meaning="One normalization over the last dimension of 16k rows, with torch's own kernel and the compiler's. "
+        "It does almost no arithmetic: a good kernel reads and writes every element once per pass.",
         formula="bytes = 5·R·C·width: x and y forward; x, the gradient of y and that of x backward; gb_per_s = bytes / "
         "time. FLOP = 12·R·C, for the roofline only.",
         bound="Memory bandwidth: 4.8 TB/s on one H200, of which a copy reaches some 4.2.",
@@ -96,12 +96,12 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="kernel.softmax",
-        title="Soft-max over rows, forward and backward",
+        title="Softmax over rows, forward and backward",
         mode="forward_backward",
         workload="benchmarks.workloads.kernels:Softmax",
         cases=_softmax_cases,
-        meaning="Soft-max over the last dimension, from a row of attention to a row of a vocabulary, by torch's own "
-        "kernel and by the compiler's. Long rows no longer fit a block's registers: kernels then read them twice.",
+        meaning="Softmax over the last dimension, from a row of attention to a row of a vocabulary, with torch's own "
+        "kernel and with the compiler's. Long rows do not fit a block's registers, so kernels read them twice.",
         formula="bytes = 5·R·V·width: x and y forward; y, its gradient and that of x backward; gb_per_s = bytes / "
         "time. FLOP = 9·R·V, for the roofline only.",
         bound="Memory bandwidth: 4.8 TB/s on one H200, of which a copy reaches some 4.2.",
@@ -110,14 +110,14 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="kernel.linear_cross_entropy",
-        title="Loss over a vocabulary from hidden states, forward and backward",
+        title="Loss over a vocabulary, from hidden states, forward and backward",
         mode="forward_backward",
         workload="benchmarks.workloads.kernels:LinearCrossEntropy",
         cases=_loss_cases,
         meaning="The head of a language model with its loss: hidden states times the vocabulary's weights, then cross "
-        "entropy. `plain` keeps the logits, which are larger than anything else of the step; `compiled` fuses what "
-        "follows the product; `chunked` makes the logits of 1,024 rows at a time and their gradients with them, so "
-        "that none are kept. activation_bytes and peak memory are what it is about, beside time.",
+        "entropy. `plain` keeps the logits, which are larger than anything else in the step; `compiled` fuses what "
+        "follows the product; `chunked` computes the logits of 1,024 rows at a time together with their gradients, so "
+        "that none are kept. Besides time, activation_bytes and peak memory matter here.",
         formula="FLOP = 6·R·C·V: one product forward, two backward; nothing is recomputed by any of them.",
         bound="Matrix products; `plain` moves some 12 bytes per logit besides.",
         references=(
@@ -130,12 +130,12 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="kernel.skinny_gemm",
-        title="Product of few rows with a large matrix",
+        title="Product of a few rows with a large matrix",
         mode="decode",
         workload="benchmarks.workloads.kernels:SkinnyGemm",
         cases=_skinny_cases,
-        meaning="What a layer costs while it generates: 1 to 64 rows times weights of 8192×28672 (the MLP of a 70B "
-        "Llama), which are read once for all of them. In bf16, and in fp8 with exact and with fast accumulation, which "
+        meaning="The cost of a layer during generation: 1 to 64 rows times weights of 8192×28672 (the MLP of a 70B "
+        "Llama), which are read once for all rows. In bf16, and in fp8 with exact and with fast accumulation, which "
         "keeps fewer bits of the running sum.",
         formula="bytes = (K·N + R·K)·width + 2·R·N; gb_per_s = bytes / time; 2·R·K·N FLOP.",
         bound="Memory bandwidth of the weights: at 16 rows 16 FLOP a byte, where the ridge is 206.",

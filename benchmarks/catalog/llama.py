@@ -73,9 +73,9 @@ BENCHMARKS = (
         cases=_cases,
         meaning="One block of Llama-3-8B (C 4096, 32 heads on 8 key-value heads, F 14336, T 8192): RMSNorm, rotary "
         "positions, grouped-query attention, SwiGLU. Eager, compiled, with autotuned products, and compiled with the "
-        "seven products by weights in fp8: operands scaled by their largest value at every call, e4m3 forward, e5m2 "
-        "for gradients, weights kept in bf16. `fp8_fast` accumulates the forward products with fewer bits, as float8 "
-        "training commonly does, and gradients exactly. The mfu of both is a share of the bf16 peak.",
+        "seven weight products in fp8: operands scaled by their largest value at every call, e4m3 forward, e5m2 "
+        "for gradients, weights kept in bf16. `fp8_fast` accumulates the forward products with fewer bits, as is "
+        "common in float8 training, and gradients exactly. The MFU of both is relative to the bf16 peak.",
         formula="T·B·(6·N_mm + 12·C·T); N_mm = 218,103,808 at full size: 1.711 GFLOP per token with full attention, "
         "1.510 causal.",
         bound="Matrix products; element-wise work is a sixth of the time until it is fused.",
@@ -95,16 +95,16 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="llama.checkpoint",
-        title="Four Llama blocks by what is kept for the backward pass",
+        title="Four Llama blocks with different activation checkpointing",
         mode="forward_backward",
         workload="benchmarks.workloads.llama.checkpoint:LlamaCheckpoint",
         cases=_checkpoint_cases,
         meaning="Activation checkpointing on four blocks of Llama-3-8B: `all` keeps every activation, `none` keeps "
-        "what enters a block and makes the rest again, `products` (selective) keeps the results of matrix products and "
-        "of attention and makes the cheap rest again. What it costs in time stands beside what it saves: "
-        "activation_bytes (not of `products`, which torch holds aside) and peak memory.",
-        formula="L·T·B·(6·N_mm + 12·C·T) with L 4; what is made again is not counted, so that tokens_per_s and mfu "
-        "compare. `none` does a third more.",
+        "the input of a block and recomputes the rest, `products` (selective) keeps the results of matrix products and "
+        "of attention and recomputes the cheap rest. Its cost in time is measured together with what it saves: "
+        "activation_bytes (not for `products`, whose activations torch stores separately) and peak memory.",
+        formula="L·T·B·(6·N_mm + 12·C·T) with L 4; recomputation is not counted, so that tokens_per_s and mfu "
+        "are comparable. `none` does a third more.",
         bound="Matrix products.",
         references=(
             PublishedFigure(

@@ -137,7 +137,7 @@ BENCHMARKS = (
         cases=_layer_cases,
         meaning="One MoE layer forward and backward: router, dispatch, expert products, combination. Built in are the "
         "loop over experts (the honest baseline), fixed capacity 1.25 with batched products (drops tokens, says how "
-        "many) and dropless grouped products, each under uniform, Zipf (1/rank^0.8) and one-hot-expert loads. Beside "
+        "many) and dropless grouped products, each with uniform, Zipf (1/rank^0.8) and one-hot-expert loads. Besides "
         "time: imbalance, drop rate, padding waste, and host syncs, the classical regression of such layers.",
         formula=_FORMULA,
         bound="Matrix products when T·K/E rows per expert put the intensity over the ridge (206 FLOP/B on H200), else "
@@ -159,13 +159,13 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="moe.infer",
-        title="Mixture-of-experts layer while it generates, few tokens",
+        title="Mixture-of-experts layer during generation, few tokens",
         mode="decode",
         workload="benchmarks.workloads.moe.inference:MoeInference",
         cases=_infer_cases,
         meaning="The layer of moe.layer without gradients, on 1 to 256 tokens: what each generated token pays. Nearly "
-        "all of it is reading the weights of the experts that some token chose; sorting, dispatch and launches, which "
-        "vanish in training, are what a good implementation gets rid of.",
+        "all of it is reading the weights of the chosen experts; a good implementation avoids the cost of sorting, "
+        "dispatch and launches, which is negligible in training.",
         formula="T·(2·C·E + 6·K·C·F) FLOP; 3·C·F·width bytes for each expert that is touched, of which there are "
         "E·(1 − (1 − K/E)^T) on average: of 64 experts, 8 chosen, 8 by one token and 56 by 16.",
         bound="Memory bandwidth of the touched weights; with one token the launches, a dozen of them.",
@@ -180,9 +180,9 @@ BENCHMARKS = (
         mode="train_step",
         workload="benchmarks.workloads.moe.model:MoeModel",
         cases=_model_cases,
-        meaning="A GPT whose MLPs are MoE layers, trained one step: what the layer's gains are worth beside attention, "
-        "head and optimizer. Eager, with its passes captured as CUDA graphs (`cuda_graph`), compiled, compiled with "
-        "graphs (`reduce-overhead`) and autotuned.",
+        meaning="A GPT whose MLPs are MoE layers, trained for one step: what the layer's gains are worth next to "
+        "attention, head and optimizer. Eager, with its passes captured as CUDA graphs (`cuda_graph`), compiled, "
+        "compiled with graphs (`reduce-overhead`) and autotuned.",
         formula=f"6·N_active + 12·L·C·T per token; N_active counts the K experts a token visits. {_FORMULA}",
         bound="The optimizer's traffic over all experts' weights when batches are small; matrix products otherwise.",
         references=(

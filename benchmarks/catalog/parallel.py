@@ -9,9 +9,9 @@ from benchmarks.spec import Benchmark, Case, Preset, PublishedFigure
 RANKS = {Preset.CPU: (2,), Preset.SMOKE: (2,), Preset.FULL: (2, 4, 8)}
 STEPS = {Preset.CPU: 12, Preset.SMOKE: 20, Preset.FULL: 60}
 MEANING = (
-    " Each step begins at a barrier and lasts as long as its slowest rank. The same collectives alone stand beside it: "
-    "what they take, and which share of the step that would be if nothing were hidden behind arithmetic. Outputs and "
-    "gradients of every rank are compared with those of the whole layer in one process first."
+    " Each step begins at a barrier and lasts as long as its slowest rank. The same collectives are also timed alone: "
+    "what they take, and which share of the step that would be without any overlap. Outputs and "
+    "gradients of every rank are first compared with those of the whole layer in one process."
 )
 
 
@@ -68,15 +68,15 @@ _LINKS = PublishedFigure(figure="NVLink 450 GB/s a direction", source="H200 SXM 
 BENCHMARKS = (
     Benchmark(
         id="moe.parallel",
-        title="Mixture of experts, its experts divided among ranks",
+        title="Mixture of experts, with the experts divided among ranks",
         mode="forward_backward",
         workload="benchmarks.workloads.parallel:DividedLayer",
         cases=_expert_cases,
-        meaning="One MoE layer whose experts are spread over the ranks: each routes its own tokens, counts are "
-        "exchanged, rows travel to the ranks of their experts by all_to_all with uneven parts, are multiplied in "
-        "groups, and travel back. The host must know the counts before it can send: one stop a step." + MEANING,
-        formula="FLOP per rank = 3·T·(2·C·E + 6·K·C·F), active parameters, T tokens a rank; four exchanges of T·K·C "
-        "elements a step, of which (n−1)/n leave the rank.",
+        meaning="One MoE layer whose experts are spread over the ranks: each rank routes its own tokens, counts are "
+        "exchanged, rows are sent to the ranks of their experts by all_to_all with uneven parts, multiplied in "
+        "groups, and sent back. The host must know the counts before it can send: one sync per step." + MEANING,
+        formula="FLOP per rank = 3·T·(2·C·E + 6·K·C·F), active parameters, T tokens per rank; four exchanges of T·K·C "
+        "elements per step, of which (n−1)/n leave the rank.",
         bound="The links at small widths, grouped products at large ones: 2·T·K·C·width bytes each way against "
         "6·T·K·C·F FLOP.",
         references=(_LINKS,),
@@ -85,13 +85,13 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="parallel.tensor",
-        title="SwiGLU MLP, its inner width divided among ranks",
+        title="SwiGLU MLP, with its inner width divided among ranks",
         mode="forward_backward",
         workload="benchmarks.workloads.parallel:DividedLayer",
         cases=_tensor_cases,
-        meaning="Tensor parallelism of a Llama MLP: every rank has a part of the inner width. In the style all_reduce "
-        "the input is the same everywhere and outputs are summed, in the style sequence tokens are divided: gathered "
-        "before, summed and scattered after." + MEANING,
+        meaning="Tensor parallelism of a Llama MLP: every rank has a part of the inner width. In the style all_reduce, "
+        "the input is the same everywhere and outputs are summed; in the style sequence, tokens are divided, "
+        "gathered before, and summed and scattered after." + MEANING,
         formula="FLOP per rank = 18·T·C·F/n; two all_reduce, or two all_gather and two reduce_scatter, of T·C elements "
         "a step.",
         bound="Matrix products while F/n stays in the thousands; the links beyond.",
@@ -101,7 +101,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         id="parallel.context",
-        title="Causal attention, its sequence divided among ranks",
+        title="Causal attention, with its sequence divided among ranks",
         mode="forward_backward",
         workload="benchmarks.workloads.parallel:DividedLayer",
         cases=_context_cases,

@@ -97,7 +97,7 @@ def test_no_secret_is_shown_with_the_settings_it_belongs_to(tmp_path: Path) -> N
 
 
 def test_a_service_without_its_servers_says_what_to_set() -> None:
-    with pytest.raises(Refusal, match="TIDEMARK_DATABASE_URL is not set; `tidemark up` brings"):
+    with pytest.raises(Refusal, match="TIDEMARK_DATABASE_URL is not set; `tidemark up` starts"):
         service_config(read_settings())
 
 

@@ -41,8 +41,8 @@ def _pauses(engine: Engine) -> tuple[str, ...]:
         return ()
     where = "1 project" if projects == 1 else f"{projects} projects"
     return (
-        f"in {where} series cannot be judged jointly for a while, which is tried again by itself: "
-        "tidemark_paused_joint_detectors of /metrics says where, the page of their suites why",
+        f"in {where}, series cannot be judged jointly for a while; this is retried automatically: "
+        "tidemark_paused_joint_detectors in /metrics shows where, the Overview of the project why",
     )
 
 

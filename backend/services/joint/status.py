@@ -13,7 +13,7 @@ from backend.store.joint import pauses as store
 from backend.store.joint.pauses import Pause
 
 MOST_OF_WHY = 300
-EACH_BY_ITSELF = "Until then every series is judged by itself, and no result is lost."
+EACH_BY_ITSELF = "Until then, each series is judged separately, and no result is lost."
 WHO_HELPS = "If it persists, look in the log for “cannot be judged together” or “could not be read”."
 
 
@@ -28,17 +28,17 @@ def joint_status(c: Connection, slug: str, now: datetime) -> tuple[str, ...]:
 def sentence_of(pause: Pause, now: datetime) -> str:
     """One pause, for people."""
     what = f"The series of suite {pause.suite}" if pause.suite else "The series of this project"
-    again = f"at {pause.until:%H:%M} UTC" if pause.until > now else "at the next look, in seconds"
+    again = f"at {pause.until:%H:%M} UTC" if pause.until > now else "within seconds"
     return (
-        f"{what} have not been judged jointly since {pause.since:%Y-%m-%d %H:%M} UTC ({pause.why}). It is tried "
-        f"again by itself {again}. {EACH_BY_ITSELF} {WHO_HELPS}"
+        f"{what} have not been judged jointly since {pause.since:%Y-%m-%d %H:%M} UTC ({pause.why}). It is "
+        f"retried automatically {again}. {EACH_BY_ITSELF} {WHO_HELPS}"
     )
 
 
 def used_up(budget: SessionBudget) -> str:
     """No session can be asked for: since when the next can, and what happens meanwhile."""
     if budget.free_at is None:
-        return "By its policy (sessions_per_day 0) no suspect is asked about: the following commits decide."
+        return "By its policy (sessions_per_day 0) no session is requested: the following commits decide."
     return (
         f"All {budget.allowed} confirming sessions of {DAY.days * 24} hours are used up (sessions_per_day of its "
         f"policy). Until {budget.free_at:%Y-%m-%d %H:%M} UTC new suspects get none: the following commits decide."

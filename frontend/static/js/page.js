@@ -150,7 +150,7 @@ on("state", (state) => {
   } else if (state === "lost") {
     lostAt = lostAt || new Date();
     $(".live-word", live).textContent = `Not live since ${two(lostAt.getHours())}:${two(lostAt.getMinutes())}`;
-    live.title = "The connection is tried again by itself; nothing is lost.";
+    live.title = "The page reconnects automatically; nothing is lost.";
   }
 });
 on("run", (event) => {

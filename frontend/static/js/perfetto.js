@@ -7,7 +7,7 @@ const PATIENCE_MS = 15000, KNOCK_MS = 250;
 
 async function open(link) {
   const other = window.open(PERFETTO, "_blank"); // before anything is awaited: later, browsers take it for a pop-up
-  if (!other) { toast("The browser opened no window: download the trace instead"); return; }
+  if (!other) { toast("The browser did not open a window; download the trace instead"); return; }
   const answer = await fetch(link.href);
   if (!answer.ok) { other.close(); toast(`The trace could not be read (${answer.status})`); return; }
   const buffer = await answer.arrayBuffer();

@@ -8,7 +8,7 @@ function read() {
   try { const found = JSON.parse(localStorage.getItem(KEY)); return Array.isArray(found) ? found.filter((each) => each && typeof each.name === "string" && typeof each.query === "string") : []; } catch { return []; }
 }
 function write(items) {
-  try { localStorage.setItem(KEY, JSON.stringify(items)); return true; } catch { toast("This browser keeps nothing for this page"); return false; }
+  try { localStorage.setItem(KEY, JSON.stringify(items)); return true; } catch { toast("This browser does not allow saving for this page"); return false; }
 }
 function here() {
   const query = new URLSearchParams(location.search);

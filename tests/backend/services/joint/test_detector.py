@@ -96,7 +96,7 @@ def test_a_suite_that_cannot_be_read_rests_and_keeps_no_other_suite(loom: Any) -
     assert _read(loom, detectors, 2) == []
     (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of suite moe have not been judged jointly since 2026-11-20 12:00 UTC (")
-    assert "It is tried again by itself at 13:00 UTC." in said
+    assert "It is retried automatically at 13:00 UTC." in said
     assert load_figures(loom.connection, live_within_s=45).paused_by_project == {"northsea/loom": 1}
     _run(loom, 2)
     assert _read(loom, detectors, 3) == []
@@ -184,7 +184,7 @@ def test_a_project_that_cannot_be_read_rests_and_keeps_no_other_project(
     assert look() == [False, True]
     (said,) = joint_status(loom.connection, "northsea/loom", loom.now)
     assert said.startswith("The series of this project have not been judged") and "CheckViolation" in said
-    assert readiness.check(Reads(committing_engine), service_config).notes[0].startswith("in 1 project series cannot")
+    assert readiness.check(Reads(committing_engine), service_config).notes[0].startswith("in 1 project, series cannot")
     loom.connection.exec_driver_sql("ALTER TABLE incident DROP CONSTRAINT refused")
     loom.connection.commit()
     assert look() == [False, True], "it pauses"
