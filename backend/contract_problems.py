@@ -30,7 +30,7 @@ class ContractProblem:
 
 
 class Invalid(ValueError):
-    """A run that the contract refuses, with every problem found (at most twenty are told)."""
+    """A run that the contract refuses, with every problem found (at most twenty are reported)."""
 
     def __init__(self, problems: tuple[ContractProblem, ...], *, more: int = 0) -> None:
         self.problems = problems

@@ -262,7 +262,7 @@ def keepable(value: Any) -> bool:
 
 
 def free_is_sound(value: Any, path: Path, problems: Problems, *, depth: int) -> bool:
-    """Whether a value nobody described can be stored and written back: finite, storable, not too deep."""
+    """Whether an unknown value can be stored and written back: finite, storable, not too deep."""
     kind = type(value)
     if kind is str:
         sound = len(value) <= MAX_FREE_TEXT and storable(value)

@@ -1,8 +1,8 @@
-"""Where git may be sent: a repository's address comes from a request, and shall reach a repository on the internet, not
-this machine, the network behind it, or the address where a cloud hands out credentials. Standard library only.
+"""Where git may connect: a repository's address comes from a request, and must lead to a repository on the internet,
+not to this machine, the network behind it, or the address of a cloud's credentials. Standard library only.
 
-Names are resolved here, every address of a name must be public (or allowed), and git is told to use just those: a name
-that answers otherwise a moment later gains nothing, and neither does a redirect.
+Names are resolved here, every address of a name must be public (or allowed), and git may use only those: a name
+that resolves differently a moment later gains nothing, and neither does a redirect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How many requests are at work at once: as many as there are database connections for them, the others in a line.
+"""How many requests are in progress at once: as many as there are database connections for them; the others queue.
 
-A request uses at most one thread and one connection at a time. There are more threads than places, and as many
-connections, so a request that has a place never waits for another: threads and connections cannot hold each other up.
-Reading and writing have places of their own, so that readers, however many, do not keep results from being delivered.
+A request uses at most one thread and one connection at a time. There are more threads than slots, and as many
+connections, so a request that has a slot never waits for another: threads and connections cannot deadlock.
+Reading and writing have separate slots, so that readers, however many, do not keep results from being delivered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ UNNAMED_AT_ONCE = 4
 
 
 class Busy(Unavailable):
-    """Nobody could be served in time; come back later."""
+    """No slot was free in time; come back later."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -73,7 +73,7 @@ class Lane:
 
     @property
     def moved_at(self) -> float:
-        """When somebody last came in or left, on the clock that does not jump."""
+        """When a request last began or ended, by the monotonic clock."""
         return self._moved_at
 
     @property
@@ -90,8 +90,8 @@ class Lane:
             self.leave()
 
     async def in_turns(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """A long answer, part by part: each is made in a place, and none is held while it is read, however slowly.
-        Where many are at work it waits, for half of a file is worth nothing."""
+        """A long response, part by part: each is produced in a slot, and none is held while it is read, however slowly.
+        Where many are in progress it waits, because half of a file is worth nothing."""
         while True:
             try:
                 await self.enter()
@@ -138,7 +138,7 @@ class Lanes:
 
 
 class StreamPlaces:
-    """How many live pages are open at once in one process. They last for hours, and nobody may have all of them."""
+    """How many live pages are open at once in one process. They last for hours, and no caller may use them all."""
 
     def __init__(self, config: ServiceConfig) -> None:
         self._most = config.streams

@@ -30,8 +30,8 @@ def _engine(request: HTTPConnection) -> Engine:
 
 
 def transaction(request: Request) -> Iterator[Connection]:
-    """One transaction per request: committed before the answer goes out, rolled back by any error. What is looked at
-    by somebody who has not just changed something may come from the replica.
+    """One transaction per request: committed before the response is sent, rolled back by any error. Reads by
+    callers who have not just changed something may come from the replica.
 
     A request that does its work in pieces may commit each of them (`commit_piece`).
     """
@@ -59,8 +59,8 @@ WritingTransaction = Annotated[Connection, Depends(writing_transaction, scope="f
 
 
 def commit_piece(c: Connection) -> None:
-    """Commit what a long request did so far, so that nothing later can lose it and nobody waits for its locks; it goes
-    on in a transaction of its own. Not inside a savepoint."""
+    """Commit what a long request did so far, so that nothing later can lose it and nobody waits for its locks; it
+    continues in a new transaction. Not inside a savepoint."""
     c.commit()
     c.begin()
 

@@ -1,7 +1,7 @@
-"""Figures for Prometheus: requests as they happen, the queue and the workers when they are asked for.
+"""Figures for Prometheus: requests as they happen, the queue and the workers when `/metrics` is read.
 
-Several processes behind one address count together, in files of a directory that whoever starts them names in
-PROMETHEUS_MULTIPROC_DIR (tidemark/several.py does); any of them answers for all.
+Several processes behind one address count together, in files of a directory named in
+PROMETHEUS_MULTIPROC_DIR by whatever starts them (tidemark/several.py does); any of them answers for all.
 """
 
 import os

@@ -31,7 +31,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def install(app: FastAPI) -> None:
-    """Replace the application's document by the completed one, built once when it is asked for."""
+    """Replace the application's document by the completed one, built once on the first request."""
 
     def openapi() -> dict[str, Any]:
         if not app.openapi_schema:

@@ -59,7 +59,7 @@ ProblemPage = Callable[[Request, ProblemDocument], Response]
 
 
 def answer(request: Request, problem: ProblemDocument) -> Response:
-    """The problem as a page for browsers that asked for one, as a document for everyone else."""
+    """The problem as a page for browsers that prefer one, as a document for everyone else."""
     page: ProblemPage | None = getattr(request.app.state, "problem_page", None)
     if page is not None and not request.url.path.startswith("/api/") and _wants_html(request):
         response = page(request, problem)

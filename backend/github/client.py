@@ -1,8 +1,8 @@
-"""Talking to GitHub: as an app (JWT, installation tokens) or with a plain token, with the retries GitHub asks for.
+"""Calls to GitHub: as an app (JWT, installation tokens) or with a plain token, with the retries GitHub requires.
 
 A request that may succeed later (rate limit, secondary limit, 5xx, no connection) raises `Later` with the time to wait;
 one that will not (revoked permission, not found, refused body) raises `GitHubRefused` with GitHub's own words. Waiting
-is the caller's: the outbox keeps what is to be said and tries again until it gives up visibly.
+is up to the caller: the outbox keeps messages and retries until it gives up visibly.
 """
 
 import time
@@ -40,7 +40,7 @@ class Later(GitHubError):
 
 
 class GitHubRefused(GitHubError):
-    """It will not work until somebody changes something; `status` is GitHub's."""
+    """It will not work until something is changed; `status` is GitHub's."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -153,7 +153,7 @@ class GitHub:
         self._http.close()
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """GitHub's answer as JSON (None for an empty one). A token that was just revoked is bought anew once."""
+        """GitHub's response as JSON (None for an empty one). A token that was just revoked is replaced once."""
         return self._answer(method, path, body).json_or_none()
 
     def pages(self, path: str) -> Iterator[Any]:

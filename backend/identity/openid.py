@@ -25,7 +25,7 @@ LEEWAY_S = 60
 
 
 class OpenIdProvider:
-    """One provider, its addresses and its keys, which are asked for when needed. Safe to share between threads."""
+    """One provider, its addresses and its keys, which are fetched when needed. Safe to share between threads."""
 
     key = "openid"
 

@@ -47,7 +47,7 @@ class SignInAttempt:
         return str(create_s256_code_challenge(self.verifier))
 
     def check_state(self, state: str) -> None:
-        """Refuse an answer that belongs to another attempt: somebody else's address was opened here."""
+        """Refuse an answer that belongs to another attempt: another person's address was opened here."""
         if not hmac.compare_digest(state.encode(), self.state.encode()):
             raise Refused("the answer belongs to a sign-in that another browser started; start again")
 

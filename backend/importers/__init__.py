@@ -27,9 +27,9 @@ __all__ = [
 
 
 def read_file(name: str, data: bytes, context: Context, format_name: str | None = None) -> Imported:
-    """The runs a file holds, the records it could not take, and what was assumed.
+    """The runs in a file, the records that could not be used, and what was assumed.
 
-    Raises `Unreadable` when the file as a whole is not of the format, or the format is unknown or cannot be told.
+    Raises `Unreadable` if the file as a whole is not in the format, or the format is unknown or cannot be recognized.
     """
     file = ResultFile(name, data)
     chosen = format_name or format_of(file)

@@ -73,8 +73,8 @@ class ResultFile:
 
     @cached_property
     def rows(self) -> list[tuple[str, Any]]:
-        """Where each JSON value stands, and the value: of a list, of one value, or of lines with one or a list of them
-        each. A line that is no JSON is an `Unreadable` in its place."""
+        """The place and value of each JSON value: of a list, of a single value, or of lines with one value or a list
+        of them each. A line that is not JSON becomes an `Unreadable` in its place."""
         whole = self._json
         if not isinstance(whole, Unreadable):
             return list(_each(self.name, whole))

@@ -19,7 +19,7 @@ __all__ = ["Commit", "Context", "Draft", "Format", "Imported", "Metric", "Proble
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A record that could not be taken: where it stands (line, path) and why."""
+    """A record that could not be used: its place (line, path) and the reason."""
 
     where: str
     reason: str
@@ -154,7 +154,7 @@ class Draft:
         self.problems.append(Problem(where, reason))
 
     def number_at(self, where: str, value: object) -> float | None:
-        """The finite number that stands there; what is none is refused."""
+        """The finite number at this place; anything else is refused."""
         found = number(value)
         if found is None:
             self.refuse(where, f"{value!r} is no finite number")
@@ -193,9 +193,9 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A foreign format, one row of the table of formats: what it is, how it is told, how it is read.
+    """A foreign format, one row of the table of formats: what it is, how it is recognized, how it is read.
 
-    `identity` says in a sentence what makes two of its records points of one series, `repeats` what it means that a
+    `identity` says in a sentence what makes two of its records points of one series. `repeats`: what it means if a
     file has two records of one series: further processes of it, or (None) a duplicate that is left out.
     """
 

@@ -1,9 +1,9 @@
 """Confirming sessions: base and head interleaved in fresh processes, tested group-sequentially.
 
-After every round the test may say confirmed, withdrawn or continue. The spread of one process comes from the series'
-past, never from the session's own few values. The boundary is O'Brien and Fleming's shape: early looks need
-overwhelming evidence, so that looking often costs almost nothing of `session_alpha`; futility is judged against the
-smallest change worth confirming with the power the policy asks for.
+After every round the test may return confirmed, withdrawn or continue. The spread of one process comes from the series'
+history, never from the session's few values. The boundary has O'Brien and Fleming's shape: early looks need
+overwhelming evidence, so that frequent looks cost almost nothing of `session_alpha`; futility is judged against the
+smallest change worth confirming, with the power required by the policy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SessionStatus:
     high: float
     processes_a_side: int
     needed_a_side: int
-    """Processes a side at which a change of the smallest size can be told from none."""
+    """Processes per side at which a change of the smallest size can be distinguished from none."""
 
 
 LEAST = 2

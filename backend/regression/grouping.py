@@ -91,7 +91,7 @@ class Group:
 
     @property
     def opens(self) -> bool:
-        """True when a gate metric is among the members: others alone are shown, not told."""
+        """True if a gate metric is among the members: others are only shown, not reported."""
         return any(m.role is Role.GATE and m.change.past_gate for m in self.members)
 
     def _range(self) -> tuple[int, int]:

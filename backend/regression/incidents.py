@@ -1,4 +1,4 @@
-"""Incidents as they were reported: which change points are part of one, and whose doing it says they are."""
+"""Incidents as they were reported: which change points are part of one, and what it names as the cause."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ReportedIncident:
 
 
 def matching_incident(incidents: Sequence[ReportedIncident], point: KnownPoint) -> ReportedIncident | None:
-    """The incident that a change for the worse is part of: the nearest one, and of two the code's. What a counter shows
-    is no machine's doing."""
+    """The incident that a change for the worse is part of: the nearest one, and of two the one caused by code. What a
+    counter shows is never caused by a machine."""
     near = [
         incident
         for incident in incidents

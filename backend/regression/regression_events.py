@@ -13,7 +13,7 @@ from backend.regression.regression_state import Action, RegressionState, Tracked
 from backend.regression.restatements import Restatement
 
 BY_ITSELF = "tidemark"
-"""The actor of what nobody decided."""
+"""The actor of automatic decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class ChangeSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentChanged(ChangeSeen):
-    """The joint detector has reported the incident anew: all judgements of its change points follow."""
+    """The joint detector has reported the incident again: all judgements of its change points follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class PersonRegrouped:
     is_proved: bool = False
     """The regression they come from was confirmed by evidence."""
     undoes: int | None = None
-    """The event that is taken back with it."""
+    """The event that is undone with it."""
     is_undoable_here: bool = False
 
 

@@ -123,7 +123,7 @@ class ChangePoint:
     magnitude: float
     """Cost change across the onset, as a fraction: +0.2 is 20 % worse."""
     past_gate: bool
-    """True when this is big enough to be told. False: a small, clear change that only moves the baseline."""
+    """True if this is large enough to be reported. False: a small, clear change that only moves the baseline."""
     detected_position: int
     baseline: float
     level: float

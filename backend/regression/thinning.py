@@ -14,11 +14,11 @@ LEAST_EVEN = 5
 def next_position(
     eligible: Sequence[int], taken: Collection[int], changed: Collection[tuple[int, int]], asked: int, wanted: int
 ) -> tuple[int, str] | None:
-    """The next position and why (`thin` or `refine`); None when nothing is left.
+    """The next position and why (`thin` or `refine`); None if nothing is left.
 
-    `eligible` are the positions that may be measured, in order; `taken` those that are measured or asked for, within
+    `eligible` are the positions that may be measured, in order; `taken` those that are measured or requested, within
     the range or beside it; `changed` pairs of neighbours in `taken` between which the level differs; `asked` how many
-    of the `wanted` runs were asked for so far.
+    of the `wanted` runs have been requested.
     """
     free = [position for position in eligible if position not in set(taken)]
     if not free or asked >= wanted:

@@ -1,4 +1,4 @@
-"""Which cases a list would hold had a policy told of other changes: today's, less what is gone, and what is fresh."""
+"""Which cases a list would hold under another policy: the current ones, minus those gone, plus new ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ListedCase:
     number: int | None
     changes: tuple[SeriesChange, ...]
     is_told: bool
-    """Whether the list counts it: people were told, and it is no machine's doing."""
+    """Whether the list counts it: people were notified, and it is not caused by a machine."""
 
     @property
     def group(self) -> Group:

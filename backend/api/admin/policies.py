@@ -1,4 +1,4 @@
-"""The policy of a project: what is in force, what another one would have told, and choosing one."""
+"""The policy of a project: the current one, what another one would have reported, and choosing one."""
 
 from typing import Annotated, Any
 

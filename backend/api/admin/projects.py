@@ -1,4 +1,4 @@
-"""Projects: read by anybody who may read, registered and changed by whoever may administer."""
+"""Projects: read by everyone who may read, registered and changed by administrators."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""API tokens and signed-in browsers: listed, made and ended by whoever may administer."""
+"""API tokens and signed-in browsers: listed, created and ended by administrators."""
 
 from dataclasses import asdict
 from typing import Annotated, Any

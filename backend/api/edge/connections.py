@@ -1,4 +1,4 @@
-"""Close connections that uvicorn leaves open for ever: no request comes on them, or nobody reads the answer."""
+"""Close connections that uvicorn would leave open for ever: no request arrives on them, or the response is not read."""
 
 from __future__ import annotations
 

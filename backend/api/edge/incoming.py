@@ -1,7 +1,7 @@
-"""The body of a request on its way in: at a pace, into memory while it is small, else into a file.
+"""The body of a request on its way in: at a minimum pace, in memory while it is small, otherwise in a file.
 
-Large bodies are read after it is known who sends them, and before the request has a place at work: who sends slowly
-keeps nobody from anything.
+Large bodies are read after their sender is known, and before the request gets a slot: a slow sender
+delays nobody else.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Answers that are files: the same route gives JSON by default and another format when it is asked for."""
+"""Responses that are files: the same route gives JSON by default and another format on request."""
 
 from typing import Annotated, Any
 

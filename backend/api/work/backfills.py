@@ -1,4 +1,4 @@
-"""Backfills and schedules: asked for, watched, called off; what is measured by the clock."""
+"""Backfills and schedules: requested, watched, cancelled; and scheduled measurements."""
 
 from typing import Annotated, Any, Literal
 

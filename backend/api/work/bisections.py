@@ -1,4 +1,4 @@
-"""Bisections: asked for on a regression, watched, called off."""
+"""Bisections of a regression: requested, watched, cancelled."""
 
 from typing import Annotated, Any
 

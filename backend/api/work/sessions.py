@@ -1,4 +1,4 @@
-"""Sessions: a round delivered by its worker; listed, read, asked for and called off."""
+"""Sessions: a round delivered by its worker; listed, read, requested and cancelled."""
 
 from typing import Annotated, Any, Literal
 

@@ -20,7 +20,7 @@ def detect(file: ResultFile) -> bool:
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """`window.BENCHMARK_DATA = {…}`: every entry is a commit of its own, with its time, author and message."""
+    """`window.BENCHMARK_DATA = {…}`: every entry is one commit, with its time, author and message."""
     plain = ResultFile(file.name, ASSIGNED.sub(b"", file.data).rstrip().rstrip(b";"))
     document = plain.object_with("`window.BENCHMARK_DATA = {…}` with an object `entries`", entries=dict)
     draft = Draft()

@@ -28,8 +28,8 @@ def detect(file: ResultFile) -> bool:
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """Repetitions are samples of one process: one program measured them all. Of a file that has only aggregates the
-    median is taken. A counter that the benchmark reports (GFLOPS, say) is a metric of its own."""
+    """Repetitions are samples of one process, because one program measured them all. From a file with only aggregates
+    the median is used. A counter that the benchmark reports (GFLOPS, say) is a separate metric."""
     document = file.object_with("google-benchmark's object with `context` and a list `benchmarks`", benchmarks=list)
     draft = Draft()
     entries = [(f"{file.name} benchmarks[{i}]", mapping(entry)) for i, entry in enumerate(document["benchmarks"])]

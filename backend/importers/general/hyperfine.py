@@ -21,7 +21,7 @@ def detect(file: ResultFile) -> bool:
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """Each run of a command is a process; without the single times the median stands for them."""
+    """Each run of a command is a process; without the single times, the median is used instead."""
     document = file.object_with("hyperfine's object with a list `results`", results=list)
     draft = Draft()
     for index, raw in enumerate(document["results"]):

@@ -27,7 +27,7 @@ MOST_CELL = 1_000_000
 # A unit behind a column's name: `latency (ms)`, `TFLOPS [TF/s]`; otherwise its last words may be one.
 UNIT = re.compile(r"^(?P<name>.*?)\s*[(\[](?P<unit>[^)\]]+)[)\]]\s*$")
 _Row = tuple[str, dict[str, str]]
-"""Where it stands, and its cells by column."""
+"""The place of a row, and its cells by column."""
 ENDINGS = {"_ms": "ms", "_us": "us", "_ns": "ns", "_s": "s", "_gb": "GB", "_mb": "MB", "_bytes": "B", "_per_s": "1/s"}
 
 

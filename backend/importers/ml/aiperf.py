@@ -35,7 +35,7 @@ def _metrics(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def read(file: ResultFile, context: Context) -> Draft:
-    """Of rates the average, of times median and tails; counts and lengths are what was asked for."""
+    """For rates the average, for times median and tails; counts and lengths only state the request."""
     document = file.object_with("AIPerf's object of metrics, each with `unit` and `avg`")
     draft = Draft()
     asked = mapping(document.get("input_config"))

@@ -1,6 +1,6 @@
-"""The close look at what the CUSUMs notice: is it a change, where did it begin, how large is it, is it to be told?
+"""The close look at what the CUSUMs notice: is it a change, where did it begin, how large is it, is it reported?
 
-Also a question that no CUSUM asks: is the level back from an open regression?
+It also answers a question that no CUSUM asks: has the level returned from an open regression?
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class NoiseModel:
     reach: tuple[float, float] | None = None
     """The lowest and the highest residual of the level's own runs; None: not known."""
     bands: dict[float, tuple[int, int]] = field(default_factory=dict)
-    """Cells within which all but a share of the runs lie, by that share; filled as they are asked for."""
+    """Cells within which all but a share of the runs lie, by that share; filled on demand."""
 
     def band(self, alpha: float) -> tuple[float, float]:
         """Distances from the level within which all but `alpha` of the harmless runs lie (low is negative).

@@ -28,9 +28,9 @@ EXCURSION = 1.2
 FAR = 5.0
 """A change of so many standard deviations needs no more proof after a short reference than after a long one."""
 SEEN = 3
-"""A level left so often before may be a mode of the series; the worsenings until then were all told."""
+"""A level left this often before may be a mode of the series; the worsenings until then were all reported."""
 LONG_HELD = 80
-"""A level that has held for so many runs is no mode that comes and goes: leaving it is always told."""
+"""A level that has held for this many runs is not a mode that comes and goes: leaving it is always reported."""
 FEW, MANY = 8, 32
 LEAST_SHARE, MOST_SHARE = 0.8, 1.1
 """A worsening that shows within few runs must bring the first share of the evidence, one that takes many the other:

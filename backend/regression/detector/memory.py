@@ -13,9 +13,9 @@ from backend.regression.detector.evidence import SHIFTS
 from backend.regression.policy import Policy
 
 NOTICE = 6 * NAT
-"""A CUSUM past this asks for a close look."""
+"""A CUSUM beyond this triggers a close look."""
 OPEN_ONES = 40
-"""Told regressions without an end that a series remembers; of one more the oldest is forgotten, and never ends."""
+"""Reported regressions without an end that a series remembers; beyond that, the oldest is forgotten and never ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Change:
     told: bool = True
     """At least the policy's smallest regression (or improvement)."""
     known: bool = False
-    """The series keeps going between these two levels: not told again."""
+    """The series alternates between these two levels: not reported again."""
     fixed: tuple[Opened, ...] = ()
     """Regressions that ended here, because the level returned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A told regression that has not ended, and what the series was like before it."""
+    """A reported regression that has not ended, and what the series was like before it."""
 
     onset: int
     last_good: int | None
@@ -96,7 +96,7 @@ class Memory:
     fitted: int = 0
     """Runs of the segment in the model."""
     anchor: float | None = None
-    """Level that small losses add up against: that before the first of them since the last told change."""
+    """The level that small losses accumulate against: that before the first of them since the last reported change."""
     levels: tuple[float, ...] = ()
     """Levels of the last few segments, oldest first."""
     opened: tuple[Opened, ...] = ()

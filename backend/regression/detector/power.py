@@ -14,9 +14,9 @@ from backend.regression.policy import Policy
 KNOWN_RUNS = 150
 """More runs than these do not make a level better known."""
 MARGIN = 2.5
-"""Standard errors by which a change must be larger than what brings the evidence on average, to be told most times."""
+"""Standard errors by which a change must exceed what gives the evidence on average, to be reported most of the time."""
 SOON, LATE = 8, 30
-"""Runs within which a clear step, and one of the policy's smallest size, should be told."""
+"""Runs within which a clear step, and one of the policy's smallest size, should be reported."""
 CLEAR = 4
 """A clear step is so many times the policy's smallest regression."""
 
@@ -39,7 +39,7 @@ def shown_by_each(model: NoiseModel, policy: Policy, runs: Floats, known: int | 
 
 def is_unsteady(model: NoiseModel, policy: Policy) -> bool:
     """A change of the policy's smallest size would not show within 30 runs however long the series were, or one of
-    four times that size not within 8: nobody may take the silence of its judge for health."""
+    four times that size not within 8: the silence of its judge does not mean that all is well."""
     if shown_by(model, policy, LATE, max(model.runs, LATE_RUNS)) > policy.min_change:
         return True
     return shown_by(model, policy, SOON) > CLEAR * policy.min_change

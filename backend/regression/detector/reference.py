@@ -16,7 +16,7 @@ import numpy as np
 from backend.regression.detector.density import NAT, REACH, Floats, Ints, NoiseModel, fit, fit_density
 
 REUSE = 1.25
-"""A model of the first runs of a level stands for at most so many times as many."""
+"""A model of the first runs of a level represents at most this many times as many."""
 CORRELATED = 0.2
 LEAST_RUNS = 20
 """Neighbours are only compared in series at least so correlated and so long …"""

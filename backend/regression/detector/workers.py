@@ -90,5 +90,5 @@ def _corrected(worker: WorkerOffset, workers: tuple[WorkerOffset, ...]) -> Worke
 
 
 def after_change(workers: tuple[WorkerOffset, ...]) -> tuple[WorkerOffset, ...]:
-    """A change was accepted: what comes now is compared anew."""
+    """A change was accepted: later runs are compared afresh."""
     return tuple(replace(w, residuals=()) if w.ready else w for w in workers)

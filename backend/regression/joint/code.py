@@ -23,11 +23,11 @@ LISTED = 0.6
 NEAR = 10
 """Commits between two changes that one session may show as one."""
 TOLD = 0.88
-"""Share of the gate: a change that is surely smaller is told to nobody."""
+"""Share of the gate: a change that is certainly smaller is not reported."""
 SHARP = 1
-"""Commits between the first and the last at which a change below the gate may have begun, to be one of its own."""
+"""Commits between the first and the last at which a change below the gate may have begun, to be a separate change."""
 STEP_OF_DRIFT = 1.3
-"""Share of the gate: a larger loss at one commit is a regression of its own, whatever comes after it."""
+"""Share of the gate: a larger loss at one commit is a separate regression, whatever comes after it."""
 PART_OF_DRIFT = 1.1
 """Share of the gate: a smaller loss of a benchmark that is known to drift is a part of that."""
 
@@ -102,7 +102,7 @@ class CodeChanges:
         ]
 
     def is_told(self, listed: Bools, change: Floats, error: Floats) -> bool:
-        """Whether any of these series that people look at moved by what is told, or may have."""
+        """Whether any of these series that people look at moved by what is reported, or may have."""
         pool = listed & self.state.shown
         return bool((pool & (np.abs(change) + 0.8 * error >= TOLD * self.state.smallest)).any())
 

@@ -1,9 +1,9 @@
 """Drift: many small losses that no single commit shows.
 
-The runs of all testbeds say whether a benchmark may be getting slower; what they say is doubtful, since everything that
-was explained meanwhile was taken off with an error of its own. A session of today's commit and one of long ago shows
-the whole loss at once, on one machine in one environment, and for every benchmark alike: it is asked for on a slight
-suspicion, and once in a while without one.
+The runs of all testbeds show whether a benchmark may be getting slower, but with some doubt, because everything that
+was explained meanwhile was subtracted with an error of its own. A session of the current commit and a much older one
+shows the whole loss at once, on one machine in one environment, and for every benchmark alike: it is requested on a
+slight suspicion, and occasionally without one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AGAIN = 12
 STEADY = 30
 """Commits for which a benchmark that was suspected and did not lose is left alone."""
 TELLS = 0.84
-"""Share of its gate that a series lost, from which a drift is told."""
+"""Share of its gate that a series lost, from which a drift is reported."""
 HINTS = 0.3
 """Share of the gate in a session: below it there is no drift yet, above it another look follows soon."""
 SEEN_STEADY = 20
@@ -46,7 +46,7 @@ SEEN_STEADY = 20
 CLEARED = 0.5
 """Share of what an upgrade seems to have cost, below which a session with long ago must be to clear the code of it."""
 LOST_FOR = 110
-"""Commits after it was told in which a benchmark's small losses are that drift's."""
+"""Commits after its report in which a benchmark's small losses belong to that drift."""
 
 
 class DriftVerdict(StrEnum):
@@ -253,7 +253,7 @@ class Drifts:
         return error
 
     def tell_drift(self, inquiry: Inquiry, gates: list[int], change: Floats, error: Floats) -> None:
-        """One incident, whatever many benchmarks lost: or a step of it that was told before."""
+        """One incident, however many benchmarks lost: or a step of it that was reported before."""
         now = self.state.newest
         benchmarks = np.unique(self.state.benchmark[gates])
         listed = (
@@ -289,7 +289,7 @@ class Drifts:
         return min(run - self.state.docs, default=self.state.not_docs(position))
 
     def step_of_drift(self, gate: int) -> Code | None:
-        """A small loss of this benchmark alone that was told not long ago: the drift's first visible step."""
+        """A recently reported small loss of this benchmark alone: the drift's first visible step."""
         for code in reversed(self.state.codes):
             alone = bool((self.state.benchmark[code.listed] == self.state.benchmark[gate]).all())
             small = 0 < code.change[gate] < (0.3 if code.drift else STEP_OF_DRIFT * self.state.smallest[gate])

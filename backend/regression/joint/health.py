@@ -56,7 +56,7 @@ class Diagnosis(enum.StrEnum):
     NONE = "none"
     MACHINE = "machine"
     MACHINE_OR_CODE = "machine or code"
-    """The signals are mild and the series are slower: only a session tells whose doing that is."""
+    """The signals are mild and the series are slower: only a session can decide what caused that."""
 
 
 def diagnose(signals: Sequence[HealthSignals]) -> Diagnosis:

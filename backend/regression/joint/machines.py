@@ -1,4 +1,4 @@
-"""Workers that fall ill and recover: told once, their runs set aside, or judged from a level of their own."""
+"""Workers that fall ill and recover: reported once, their runs set aside, or judged from a level of their own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Machines:
     def examine(self, run: JointRun, rows: RowsOfTestbed, row: int, w: int) -> Ask | None:
         """Look at the health of the worker that made a run; a run of an ill worker is set aside.
 
-        Where its signals do not tell the machine from the code, a session is asked for.
+        If its signals do not distinguish the machine from code, a session is requested.
         """
         key = (run.testbed, w)
         health = self.state.health.setdefault(key, Health(self.state.canary_noise))

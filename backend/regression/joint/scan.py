@@ -10,7 +10,7 @@ from backend.regression.joint.rows import RecentRows
 from backend.regression.joint.terms import Bools, Floats, Ints
 
 SMALLEST = 0.66
-"""Share of the gate: smaller changes are nobody's business here."""
+"""Share of the gate: smaller changes are ignored here."""
 SMALLEST_SIZE = 0.4
 """The same of counts and sizes, which have next to no noise."""
 SIGMAS = (np.inf, 5.2, 4.6, 4.4, 4.3, 4.2, 4.2, 4.2, 4.2, 4.2)
@@ -35,10 +35,10 @@ class ScanHit:
 def newest_change(
     tail: RecentRows, machine_bound: Bools, watched: Bools, partner: Ints, gate: Floats
 ) -> ScanHit | None:
-    """The strongest change that the last 1, 2, ... rows show against their levels.
+    """The strongest change that the last 1, 2, ... rows show relative to their levels.
 
-    `partner`: per series the one of its benchmark that people look at; a phase counts only where that one moved too.
-    `gate`: per series the smallest change that is told.
+    `partner`: per series the one of its benchmark that people look at; a phase counts only if that one moved too.
+    `gate`: per series the smallest change that is reported.
     """
     k = len(tail)
     if k == 0:

@@ -13,7 +13,7 @@ from backend.regression.joint.state import TELLS, JointState, Method, Upgrade
 from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
 UPGRADE_TELLS = 0.8
-"""Share of the gate: an upgrade that moves nothing by so much is not told; most upgrades do nothing."""
+"""Share of the gate: an upgrade that moves nothing by this much is not reported; most upgrades have no effect."""
 
 MOVED_BY_SOFTWARE = 0.3
 """Share of the gate: what moved less is not listed with an upgrade or a new way of measuring."""
@@ -102,7 +102,7 @@ class Software:
                 method.settled = True
 
     def moved_by_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> tuple[Bools, Floats] | None:
-        """The series that an upgrade moved and by how much; None where that is nobody's news."""
+        """The series that an upgrade moved and by how much; None if that is not worth reporting."""
         post = rows.judged(level=upgrade.level)
         if len(post) < 2:
             return None
@@ -142,7 +142,7 @@ class Software:
         rows.put(("environment", upgrade.key), Shift(np.where(listed, mean, 0.0), from_level=upgrade.level))
 
     def refit_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> None:
-        """Estimate anew, from the runs since, by how much an upgrade moved each series."""
+        """Estimate again, from the runs since, by how much an upgrade moved each series."""
         post = np.sort(rows.judged(level=upgrade.level))
         if len(post) < (3, 4, 6, 8, 11, 15, 20, 26)[upgrade.refits]:
             return

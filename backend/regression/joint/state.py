@@ -29,7 +29,7 @@ from backend.regression.terms import Role
 MOVED = 0.4
 """Share of the gate: what moved less is not listed by itself."""
 TELLS = 0.66
-"""Share of the gate: a suite's version that moves nothing by so much is not told."""
+"""Share of the gate: a suite version that moves nothing by this much is not reported."""
 
 
 class QuestionPurpose(enum.StrEnum):
@@ -51,7 +51,7 @@ class Code:
     shown: dict[str, int] = field(default_factory=dict)
     """Testbed to the number of its rows when the change was found there."""
     told_between: tuple[int, int] = (0, 0)
-    """The commits at which it may have begun, as it was told."""
+    """The commits at which it may have begun, as reported."""
     drift: bool = False
     open: bool = True
 
@@ -213,7 +213,7 @@ class JointState:
         return hit
 
     def with_shown(self, moved: Bools) -> Bools:
-        """Series of benchmarks in which something that people look at moved: phases alone are nobody's news."""
+        """Series of benchmarks in which something that people look at moved: phases alone are not reported."""
         benchmarks = np.unique(self.benchmark[moved & self.shown])
         hit: Bools = np.isin(self.benchmark, benchmarks)
         return hit
@@ -265,7 +265,7 @@ class JointState:
         return number
 
     def change_incident(self, number: int, **what: object) -> None:
-        """More is known: told only where it differs from what was."""
+        """More is known: reported only if it differs from before."""
         if "series" in what:
             what["series"] = tuple(int(s) for s in what["series"])  # type: ignore[attr-defined]
         changed = replace(self.incidents[number], **what)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Words of the joint detector: what it is given (runs, sessions), what it asks for, and what it tells (incidents)."""
+"""Terms of the joint detector: its input (runs, sessions), its questions, and what it reports (incidents)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class JointSeries:
     machine_bound: bool = True
     """False for counts and sizes: a slow machine does not change them."""
     min_change: float = Policy().min_change
-    """The gate of its policy: smaller changes are not told. The limits of the layers are shares of it, in log cost."""
+    """The gate of its policy: smaller changes are not reported. The layers' limits are shares of it, in log cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class SessionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One thing that happened, as it is told."""
+    """One event, as reported."""
 
     id: int
     kind: IncidentKind

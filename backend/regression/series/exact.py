@@ -10,14 +10,14 @@ from backend.regression.terms import Direction
 
 REMEMBERED = 8
 FLAPPING = 3
-"""A value left so often before may be one that the counter goes to and fro between; until then every rise was told."""
+"""A value left this often before may be one that the counter alternates between; until then every rise is reported."""
 LONG_HELD = 80
-"""Leaving a value that has held for so many runs is told, however often it was left."""
+"""Leaving a value that has held for this many runs is reported, however often it was left."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactOpened:
-    """A told worsening of a counter that has not ended."""
+    """A reported worsening of a counter that has not ended."""
 
     onset: int
     last_good: int | None

@@ -75,7 +75,7 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
 
 
 def replay(history: History, policy: Policy) -> list[ChangePoint]:
-    """The change points that this policy would have told of a history: the preview of a change of policy."""
+    """The change points that this policy would have reported in a history: the preview of a change of policy."""
     kind = history.kind
     if len(history.costs):
         events = [event for change in _changes(history, policy) for event in events_of(change, kind.direction)]

@@ -73,7 +73,7 @@ def accept_change(state: SeriesState, onset_position: int) -> SeriesState:
 
 
 def dismiss_change(state: SeriesState, onset_position: int) -> SeriesState:
-    """A person says this was no regression: a false alarm, after which the series asks for more runs by itself."""
+    """A person says this was no regression: a false alarm, after which the series requires more runs."""
     false = any(o.onset_position == onset_position for o in state.open_regressions)
     record = replace(
         state.record, withdrawn=state.record.withdrawn + 1, disproved=state.record.disproved + (1 if false else 0)

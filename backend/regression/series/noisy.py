@@ -328,7 +328,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float, int]:
-    """The usual spread between processes, which stands in for the noise while the series is young."""
+    """The usual spread between processes, used instead of the noise while the series is young."""
     n = len(raw)
     if n < 2:
         return within, runs

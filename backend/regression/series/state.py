@@ -64,7 +64,7 @@ class SeriesState:
     returning: int = 0
     """Runs in a row that look as before an open regression."""
     disproved: tuple[int, ...] = ()
-    """Onsets that sessions showed not to be the code's doing."""
+    """Onsets that sessions showed not to be caused by code."""
     smooth: Smooth = field(default_factory=Smooth)
     within: float = 0.0
     """Usual relative standard deviation between processes of one run."""

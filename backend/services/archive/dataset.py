@@ -1,6 +1,6 @@
 """A project as a data set of Parquet files, a folder for each month, as DuckDB, pandas and Spark read it.
 
-A row is one measurement: what was measured, when, where, of which commit, and how it stands judged.
+A row is one measurement: what was measured, when, where, for which commit, and its current judgement.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def store_artifact(
     principal: Principal,
     now: datetime,
 ) -> Stored:
-    """Keep the bytes on disk, then the row. What a name stands for never changes."""
+    """Store the bytes on disk, then the row. The content of a name never changes."""
     check_name(name)
     require_no_workflow(principal)
     found = store.lock_run(c, run_id)

@@ -1,8 +1,8 @@
-"""Live pages: events written in the transaction that causes them, heard by LISTEN, handed to every open stream.
+"""Live pages: events written in the transaction that causes them, received by LISTEN, sent to every open stream.
 
-`publish` belongs to whoever changes something. The `Hub` lives in the API process: one connection listens, each open
-page has a queue. A page that reconnects names the last event it saw and gets what it missed. A server that ends between
-a commit and its notice leaves an event that nobody hears of: the hub looks for such events every few seconds.
+`publish` is called by whatever changes something. The `Hub` lives in the API process: one connection listens, each open
+page has a queue. A page that reconnects names the last event it saw and gets what it missed. If a server dies between
+a commit and its notification, nobody is notified of the event: the hub looks for such events every few seconds.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def publish(c: Connection, kind: str, project_id: int | None, payload: dict[str,
 
 
 def newest_event(c: Connection) -> int:
-    """The newest event's number; a page made now asks for the events after it."""
+    """The newest event's number; a page created now requests the events after it."""
     return store.newest_event(c)
 
 
@@ -91,8 +91,8 @@ class PageStream:
 
 
 class Hub:
-    """Hears every event of the database and hands it to the open streams, once what pages are read from has it: a page
-    that hears of a result and asks for it must find it."""
+    """Receives every event of the database and sends it to the open streams, once the database that pages read from has
+    it: a page that is notified of a result and requests it must find it."""
 
     def __init__(self, reads: Reads, *, listen_at: str | None = None) -> None:
         self._reads = reads

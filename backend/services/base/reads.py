@@ -25,7 +25,7 @@ MAX_LAG_S = 5.0
 """A replica further behind is not read from."""
 LOOK_EVERY_S = 1.0
 OWN_ACTION_S = 15
-"""How long whoever changed something reads from the primary: longer than a replica may be behind and not be noticed."""
+"""How long a caller reads from the primary after a change: longer than a replica may lag without being noticed."""
 OWN_ACTION_COOKIE = "tidemark_wrote"
 REMEMBERED = 60
 PRIMARY_AWAY_S = 300.0
@@ -35,8 +35,8 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def may_lag(method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-    """Whether this request may be shown what was true some seconds ago: a page that is looked at by somebody who has
-    not just changed something. Programs show a token, and read what they wrote."""
+    """Whether this request may be answered with data some seconds old: a page viewed by a person who has
+    not just changed something. Programs send a token, and read what they wrote."""
     return method in SAFE_METHODS and "authorization" not in headers and OWN_ACTION_COOKIE not in cookies
 
 
@@ -118,8 +118,8 @@ class Reads:
 
     @property
     def rights_may_lag(self) -> bool:
-        """Whether rights are judged by the replica: nobody can change one while the primary is away. Not for long: it
-        may be this process alone that does not reach it."""
+        """Whether rights are checked on the replica: nobody can change one while the primary is down. Not for long: it
+        may be only this process that cannot reach it."""
         return self._away_since is not None and time.monotonic() - self._away_since < PRIMARY_AWAY_S
 
     def look(self) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger("tidemark.measuring")
 
 @contextmanager
 def apart(c: Connection, what: str) -> Iterator[None]:
-    """Run a block in a savepoint: a failure is undone and logged, the transaction goes on; a lost database raises."""
+    """Run a block in a savepoint: a failure is undone and logged, the transaction continues; a lost database raises."""
     try:
         with c.begin_nested():
             yield

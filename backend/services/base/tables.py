@@ -66,7 +66,7 @@ def as_csv(table: Table) -> Iterator[bytes]:
 
 
 def cell(value: Any) -> Any:
-    """Text from a commit or a result must not become a formula in somebody's spreadsheet."""
+    """Text from a commit or a result must not become a formula in a spreadsheet."""
     if isinstance(value, datetime):
         return value.isoformat()
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

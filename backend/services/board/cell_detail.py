@@ -58,7 +58,7 @@ class Grown:
 class CellDetail:
     """`why` holds value, baseline, interval and the reason in words and numbers; None: there is no judgement.
 
-    Then `status` and `error` say what came of the variant instead. `processes` is how many fresh processes were
+    Then `status` and `error` say what happened to the variant instead. `processes` is how many fresh processes were
     measured, in `runs` runs of this commit.
     """
 

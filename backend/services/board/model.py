@@ -74,7 +74,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class BoardPage:
-    """Rows newest first with the columns that they fill; `next` asks for older ones."""
+    """Rows newest first with the columns that they fill; `next` requests older ones."""
 
     columns: Sequence[Column] = ()
     rows: Sequence[BoardRow] = ()

@@ -1,7 +1,7 @@
 """`/tidemark …` in a comment of a pull request: run, approve, rerun, help.
 
-The webhook only notes that somebody asked. The outbox then asks GitHub whether that person may write to the repository,
-does what was asked once, and answers: with a reaction, and with a comment where there is something to say.
+The webhook only records the command. The outbox then asks GitHub whether its author may write to the repository,
+executes it once, and answers: with a reaction, and with a comment if there is something to say.
 """
 
 import re
@@ -59,7 +59,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A command as it stands in the outbox until it is answered."""
+    """A command in the outbox until it is answered."""
 
     number: int
     comment_id: str
@@ -120,7 +120,7 @@ def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any]) -> str:
 
 
 def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConfig, now: datetime) -> Answered:
-    """Do what somebody who may write has asked for."""
+    """Execute the command of an author who may write."""
     verb, *words = asked.words or ("help",)
     if verb == "help":
         return Answered(reaction=Reaction.DONE, text=HELP)
@@ -146,12 +146,12 @@ def follow(c: Connection, project: ProjectRow, asked: Asked, config: ServiceConf
 
 
 def not_so() -> Answered:
-    """GitHub does not know of what was told in its name."""
+    """GitHub does not confirm what was delivered in its name."""
     return Answered(reaction=Reaction.REFUSED, text="GitHub does not say what this delivery said.")
 
 
 def refused(author: str, permission: str) -> Answered:
-    """Somebody who may not write asked for something."""
+    """The author of the command may not write."""
     said = f"@{author} may {_word(permission) or 'read'} here; commands are for people with write access."
     return Answered(reaction=Reaction.REFUSED, text=said)
 

@@ -115,7 +115,7 @@ class CommitReport:
     waiting: tuple[Waiting, ...]
     suites: tuple[str, ...]
     reason: str | None
-    """So many runs must agree before anybody is told for sure."""
+    """This many runs must agree before anything is reported as certain."""
     steadiness: Steadiness | None
     """Of the machine, where something looks slower."""
     url: str
@@ -200,8 +200,8 @@ def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
 
 
 def runs_needed(book: PolicyBook, place: tuple[str, str], judged: Iterable[Any]) -> int:
-    """So many runs of a suite on a testbed must say the same before anybody is told for sure: the most that the
-    policies of these judgements' series ask for, or what the suite's asks for where there is none."""
+    """This many runs of a suite on a testbed must agree before anything is reported as certain: the most that the
+    policies of these judgements' series require, or what the suite's requires if there are none."""
     suite, testbed = place
     policies = [book.of(suite=suite, benchmark=row.benchmark, metric=row.metric, testbed=testbed) for row in judged]
     if not policies:
@@ -214,7 +214,7 @@ def _place(run: CommitRun) -> tuple[str, str]:
 
 
 def is_sustained(judged: Sequence[Any], needed: int) -> bool:
-    """Whether runs of one commit confirm each other: as many as the policy asks for, each worse by itself.
+    """Whether runs of one commit confirm each other: as many as the policy requires, each worse by itself.
 
     On the default branch the following commits confirm a change; a pull request's head has none, so its own runs do.
     """

@@ -1,6 +1,6 @@
-"""A report for somebody else's project: the same suite got slower with a newer torch, driver or library, not with our
-commits. Drafted as Markdown with what their maintainers ask for first: versions, a minimal command, figures, phases and
-kernels that moved. A person reads it before it goes anywhere.
+"""A report for another project: the same suite got slower with a newer torch, driver or library, not with our
+commits. Drafted as Markdown with what maintainers ask for first: versions, a minimal command, figures, phases and
+kernels that changed. A person reads it before it is sent anywhere.
 """
 
 import re
@@ -51,7 +51,7 @@ class UpstreamReport:
 
 
 def is_upstream(cause: str | None) -> bool:
-    """Whether there is something to report to somebody else."""
+    """Whether there is something to report to another project."""
     return cause == CAUSE
 
 
