@@ -21,6 +21,7 @@ ALGORITHMS = ("RS256",)
 CLOCK_LEEWAY_S = 60
 KEYS_LIVE_S = 3600.0
 FETCH_AT_MOST_EVERY_S = 60.0
+FETCH_WITHIN_S = 5.0
 MAX_TOKEN_CHARACTERS = 8_192
 PULL_REQUEST_REF = re.compile(r"refs/pull/([0-9]{1,9})/(?:merge|head)")
 REQUIRED = ("iss", "aud", "exp", "iat", "sub", "repository", "ref")
@@ -94,11 +95,8 @@ class Workflow:
 class KeySet:
     """The issuer's public keys, fetched when needed and kept for an hour. Safe to share between threads."""
 
-    def __init__(
-        self, issuer: str = GITHUB_ISSUER, *, timeout_s: float = 5.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, issuer: str = GITHUB_ISSUER, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.issuer = issuer.rstrip("/")
-        self._timeout_s = timeout_s
         self._clock = clock
         self._lock = threading.Lock()
         self._keys: dict[str, jwt.PyJWK] = {}
@@ -120,7 +118,7 @@ class KeySet:
         """Replace the keys; when that fails, known keys stay valid until the issuer answers again."""
         self._fetched_at = self._clock()
         try:
-            found = httpx.get(f"{self.issuer}/.well-known/jwks", timeout=self._timeout_s)
+            found = httpx.get(f"{self.issuer}/.well-known/jwks", timeout=FETCH_WITHIN_S)
             found.raise_for_status()
             keys = jwt.PyJWKSet.from_dict(found.json()).keys
         except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:

@@ -49,6 +49,9 @@ LEAST = 2
 LEAST_DIFFERENCES = 20
 """So many past differences speak for themselves; fewer are filled up with the policy's assumption."""
 
+LATEST_RUNS = 60
+"""The past runs that the spread of a process is estimated from."""
+
 
 ROOM = 2
 """Looking after every round, for proof and for its absence, takes up to so many times the processes of a single look;
@@ -70,7 +73,7 @@ def processes_needed(spread: float, policy: Policy) -> int:
     return max(LEAST, math.ceil(2 * (z * spread / shift) ** 2))
 
 
-def process_spread(runs: Iterable[Sequence[float]], policy: Policy, *, latest_runs: int = 60) -> float:
+def process_spread(runs: Iterable[Sequence[float]], policy: Policy) -> float:
     """Relative standard deviation of one process, from the past runs of a series, oldest first.
 
     From the differences of neighbours (processes of one run; else runs of one process), so that neither steps nor
@@ -78,7 +81,7 @@ def process_spread(runs: Iterable[Sequence[float]], policy: Policy, *, latest_ru
     assumption.
     """
     logs = [[math.log(value) for value in run if value > 0] for run in runs]
-    recent = [run for run in logs if run][-latest_runs:]
+    recent = [run for run in logs if run][-LATEST_RUNS:]
     within = [(b - a) / math.sqrt(2) for run in recent for a, b in pairwise(run)]
     if len(within) < LEAST_DIFFERENCES:
         between = [(b[0] - a[0]) / math.sqrt(2) for a, b in pairwise(recent)]

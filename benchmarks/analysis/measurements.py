@@ -184,16 +184,9 @@ def counters_of(reports: Sequence[Report]) -> list[dict[str, Any]]:
     return found
 
 
-def derived(metric: str, unit: str, value: float, direction: Direction, formula: str | None = None) -> dict[str, Any]:
+def derived(metric: str, unit: str, value: float, direction: Direction) -> dict[str, Any]:
     """A figure computed from others."""
-    made: dict[str, Any] = {
-        "metric": metric,
-        "unit": unit,
-        "direction": direction,
-        "role": Role.DERIVED,
-        "value": value,
-    }
-    return made | ({"formula": formula} if formula else {})
+    return {"metric": metric, "unit": unit, "direction": direction, "role": Role.DERIVED, "value": value}
 
 
 def measurement(

@@ -12,6 +12,7 @@ from statistics import NormalDist, median
 
 ALPHA = 0.001
 POWER = 0.95
+Z = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(POWER)
 MAX_SAMPLES_KEPT = 1000
 
 
@@ -31,21 +32,19 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)) / abs(mean)
 
 
-def repeats_needed(spread: float, change: float, *, alpha: float = ALPHA, power: float = POWER) -> int:
+def repeats_needed(spread: float, change: float) -> int:
     """Processes a side needed to see `change` when process values scatter by `spread` (both fractions).
 
     At least two.
     """
     if change <= 0:
         raise ValueError(f"a change to detect must be positive, not {change}")
-    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
-    return max(2, math.ceil(2 * (z * spread / change) ** 2))
+    return max(2, math.ceil(2 * (Z * spread / change) ** 2))
 
 
-def minimum_detectable_change(spread: float, processes: int, *, alpha: float = ALPHA, power: float = POWER) -> float:
+def minimum_detectable_change(spread: float, processes: int) -> float:
     """The smallest change that this many processes a side would show, given the spread of process values."""
-    z = NormalDist().inv_cdf(1 - alpha / 2) + NormalDist().inv_cdf(power)
-    return z * spread * math.sqrt(2 / max(processes, 1))
+    return Z * spread * math.sqrt(2 / max(processes, 1))
 
 
 def is_bimodal(values: Sequence[float]) -> bool:

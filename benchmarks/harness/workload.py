@@ -23,9 +23,9 @@ class StepCounter:
     formula: str | None = None
 
 
-def fact(metric: str, value: float, unit: str, formula: str | None = None, *, direction: str = "lower") -> StepCounter:
+def fact(metric: str, value: float, unit: str, formula: str | None = None) -> StepCounter:
     """A figure that follows from the configuration: shown, never judged."""
-    return StepCounter(metric=metric, value=value, unit=unit, direction=direction, role="derived", formula=formula)
+    return StepCounter(metric=metric, value=value, unit=unit, direction="lower", role="derived", formula=formula)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

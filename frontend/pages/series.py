@@ -21,10 +21,11 @@ from backend.services.base.tables import TableFormat
 from backend.services.judging import what_if
 from backend.services.judging.what_if import Preview
 from backend.services.reports import explanations, history
-from backend.services.reports.explanations import Explanation, Sampled
+from backend.services.reports.explanations import Explanation
 from backend.services.reports.facets import passes
 from backend.services.reports.history import NamedSeries, SeriesPoints, SeriesQuery
 from backend.services.reports.trends import recent_values
+from backend.store.reports.points import Sampled
 from frontend import numbers
 from frontend.board.details import gates
 from frontend.facets import GRANULARITIES, chosen_facets, facet_bar

@@ -13,12 +13,13 @@ from backend.services.base.confine import check_worker
 from backend.services.base.errors import Forbidden
 from backend.services.base.principal import Scope
 from backend.services.board import board as boards
-from backend.services.board.model import BoardQuery, Summary
+from backend.services.board.model import BoardQuery
 from backend.services.queue import dispatch
 from backend.services.queue import view as queue_view
 from backend.services.reports import overview
 from backend.services.reports.facets import FACETS
 from backend.services.reports.overview import Canary, ListedWorker, WorkerState
+from backend.store.board.summary import Summary
 from frontend import numbers
 from frontend.facets import facet_bar
 from frontend.figures.small import sparkline

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from backend.contract import new_run_id
 from backend.services.base.errors import ServiceError
 from backend.services.queue import dispatch, publishing
-from backend.services.queue.scheduling import PRIORITY, Kind, RunGroup, share_out
+from backend.services.queue.scheduling import PRIORITY, Kind, share_out
 from backend.store.queue import groups as queue_groups
 from tests.scale.plans import plan_of_choosing
 from tests.scale.simulate import HEALTHY, ME, percentile
@@ -111,7 +111,7 @@ def _plan(engine: Engine) -> dict[str, Any]:
         ((rows, used_s),) = queue_groups.read_groups(
             c, [(1, 5)], again_before=now - timedelta(seconds=10), now=now, halves_after_s=3600, a_run_s=300
         )
-    share_out([RunGroup(**asdict(row)) for row in rows], used_s, slots=5, isolated=5, now=now)
+    share_out(rows, used_s, slots=5, isolated=5, now=now)
     return {"groups": len(rows), **plan}
 
 

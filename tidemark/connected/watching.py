@@ -15,9 +15,9 @@ LOOK_EVERY_S = 0.3
 OPEN = ("queued", "leased", "running")
 
 
-def what_happens(service: Service, project: str, *, limit_s: float = READ_WITHIN_S) -> list[str]:
+def what_happens(service: Service, project: str) -> list[str]:
     """Lines for the person who has just added it. Waits for the repository to be read, but not for ever."""
-    found = _once_read(service, project, limit_s)
+    found = _once_read(service, project)
     board = f"board: {service.url}/board?project={quote(project, safe='/')}"
     lines = [f"{project} is watched: {found['repository_url']}, branch {found['default_branch']}"]
     if found["sync_error"]:
@@ -29,14 +29,14 @@ def what_happens(service: Service, project: str, *, limit_s: float = READ_WITHIN
     return [*lines, *queued(commits, queue), board]
 
 
-def _once_read(service: Service, project: str, limit_s: float) -> Mapping[str, Any]:
+def _once_read(service: Service, project: str) -> Mapping[str, Any]:
     """The project after its repository was read, or could not be: an error of an earlier reading goes with the next."""
     began = time.monotonic()
     while True:
         found = service.project(project)
         waited_s = time.monotonic() - began
         failed = found["sync_error"] and waited_s > FAILS_WITHIN_S
-        if found["sync_requested_at"] is None or failed or waited_s > limit_s:
+        if found["sync_requested_at"] is None or failed or waited_s > READ_WITHIN_S:
             return found
         time.sleep(LOOK_EVERY_S)
 

@@ -77,13 +77,13 @@ class Deliverer:
         self._wake.set()
         return settled
 
-    def deliver_waiting(self, *, patiently: bool = True) -> None:
+    def deliver_waiting(self) -> None:
         """One round over everything that is waiting and due."""
         with self._lock:
             homeless = list(self._homeless)
         for parcel in [*homeless, *self._spool.waiting()]:
             patience = self._patience.setdefault(_key(parcel), Patience())
-            if self._closing.is_set() or (patiently and time.monotonic() < patience.not_before):
+            if self._closing.is_set() or time.monotonic() < patience.not_before:
                 continue
             fate = self._attempt(parcel, patience)
             if fate is Fate.API_AWAY:

@@ -133,8 +133,8 @@ def _number(value: object) -> float | None:
 class LastLines:
     """The last lines of one stream: what a failed run shows."""
 
-    def __init__(self, limit: int = TAIL_LINES) -> None:
-        self._lines: deque[str] = deque(maxlen=limit)
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=TAIL_LINES)
         self.seen = 0
 
     def add(self, line: str) -> None:

@@ -13,8 +13,9 @@ from backend.api.shapes import PLAIN, ZonedMoment
 from backend.services.base.scope import time_range
 from backend.services.base.tables import table_format
 from backend.services.reports import explanations, exports, history
-from backend.services.reports.explanations import Explanation, Sampled
+from backend.services.reports.explanations import Explanation
 from backend.services.reports.history import NamedSeries, SeriesPage, SeriesPoints, SeriesQuery
+from backend.store.reports.points import Sampled
 
 router = APIRouter(tags=["series"])
 

@@ -263,12 +263,10 @@ class RowsOfTestbed:
         kept: Ints = rows[keep]
         return kept
 
-    def of_worker(self, w: int, most: int, *, usable: bool = True) -> Ints:
+    def of_worker(self, w: int, most: int) -> Ints:
         """The newest rows of one worker, in the order of time."""
         rows = np.flatnonzero(self.worker[: self.n] == w)
-        if usable:
-            rows = rows[self.usable[rows]]
-        rows = rows[-2 * most :]
+        rows = rows[self.usable[rows]][-2 * most :]
         kept: Ints = rows[np.argsort(self.stamp[rows], kind="stable")][-most:]
         return kept
 

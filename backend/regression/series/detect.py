@@ -42,9 +42,9 @@ def record_of(line: str) -> dict[str, Any]:
     return record
 
 
-def detect_record(record: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
+def detect_record(record: dict[str, Any]) -> dict[str, Any]:
     """The answer to one history of the protocol."""
-    policy = policy or Policy()
+    policy = Policy()
     values, direction = record["values"], record["direction"]
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")

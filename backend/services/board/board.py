@@ -10,11 +10,12 @@ from backend.services.board.buckets import bucket_page
 from backend.services.board.cell_detail import CellDetail, load_cell
 from backend.services.board.cells import Cell, CellState
 from backend.services.board.commits import begins_out_of_sight, commit_page
-from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardPage, BoardQuery, BoardRow, Span, Summary
+from backend.services.board.model import GRANULARITIES, MAX_LIMIT, Board, BoardPage, BoardQuery, BoardRow, Span
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice
 from backend.store.board import board as store
 from backend.store.board import summary as summary_store
+from backend.store.board.summary import Summary
 
 __all__ = [
     "Board",
@@ -96,8 +97,7 @@ def _summary(c: Connection, scope: QueryScope, now: datetime) -> tuple[tuple[str
     """The suites that there are, and the summary strip."""
     if scope.testbed is None:
         return (), Summary()
-    row = summary_store.summary(
+    suites, summary = summary_store.summary(
         c, scope.project.id, scope.testbed.id, alarms_since=now - ALARM_SCORE, failed_since=now - FAILED_RUNS
     )
-    said = row._asdict()
-    return tuple(said.pop("suites")), Summary(**said)
+    return tuple(suites), summary

@@ -13,7 +13,7 @@ from backend.services.base.scope import find_commit, find_scope
 from backend.services.reports.explanations import Explanation, explanation
 from backend.services.reports.history import WORDS, NamedSeries, series_info, with_siblings
 from backend.store.board import board as board_store
-from backend.store.board.board import ONSET
+from backend.store.board.board import ONSET, CellRegression
 from backend.store.reports import history as store
 from backend.store.reports import points as point_store
 
@@ -34,14 +34,6 @@ class Sparkline:
     band_high: NDArray[Any]
     verdict: Sequence[str]
     onset: NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRegression:
-    id: int
-    state: str
-    owner: str | None
-    cause: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +183,7 @@ def _result(c: Connection, series_id: int, commit_id: int) -> tuple[str | None, 
 
 
 def _regression(c: Connection, regression_id: int | None) -> CellRegression | None:
-    if regression_id is None:
-        return None
-    found = board_store.regressions_of_ids(c, [regression_id]).get(regression_id)
-    return None if found is None else CellRegression(**found._asdict())
+    return None if regression_id is None else board_store.regressions_of_ids(c, [regression_id]).get(regression_id)
 
 
 def _sparkline(c: Connection, series_id: int, position: int | None) -> Sparkline:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.store.board.board import ONSET, SEEN_PARTS, VERDICTS, DetailRow, RegressionRow
+from backend.store.board.board import ONSET, SEEN_PARTS, VERDICTS, CellRegression, DetailRow
 
 
 class CellState(StrEnum):
@@ -274,7 +274,7 @@ def regressions_in(records: NDArray[np.void]) -> list[int]:
     return [regression for regression in np.unique(records["more"][told]).tolist() if regression]
 
 
-def with_owners(records: NDArray[np.void], regressions: Iterable[RegressionRow]) -> NDArray[np.void]:
+def with_owners(records: NDArray[np.void], regressions: Iterable[CellRegression]) -> NDArray[np.void]:
     """The same cells with people's decisions: an assigned regression counts as owned, one not real as unchanged."""
     records = records.copy()
     for regression in regressions:

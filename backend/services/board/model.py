@@ -8,6 +8,7 @@ from backend.services.base.scope import TimeRange
 from backend.services.board.cells import CellState, RowCells
 from backend.services.reports.columns import Column
 from backend.services.reports.notices import Notice
+from backend.store.board.summary import Summary
 
 GRANULARITIES = ("commit", "hour", "day", "week")
 MAX_LIMIT = 500
@@ -54,22 +55,6 @@ class BoardRow:
     notices: tuple[Notice, ...] = ()
     runs: Mapping[str, str]  # run id by suite
     bucket: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The strip above the grid. Alarms are scored over 90 days, failed runs counted over 7."""
-
-    open_regressions: int = 0
-    unowned: int = 0
-    suspects: int = 0
-    infra_alarms: int = 0
-    running: int = 0
-    queued: int = 0
-    failed: int = 0
-    alarms_right: int = 0
-    alarms_told: int = 0
-    last_result_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,9 @@ def change(c: Connection, slug: str, wanted: Table, *, by: Principal, now: datet
     return policy_of(c, slug)
 
 
-def request_rejudging(c: Connection, project_id: int, now: datetime, days: int = PREVIEW_DAYS) -> None:
+def request_rejudging(c: Connection, project_id: int, now: datetime) -> None:
     """Have the project's series judged again, in the background, from where the last days begin."""
-    since = now - timedelta(days=days)
+    since = now - timedelta(days=PREVIEW_DAYS)
     total = len(store.watched_since(c, project_id, since))
     asked = {"requested_at": now.isoformat(), "since": since.isoformat(), "after": 0, "done": 0, "total": total}
     _save_progress(c, project_id, asked if total else {**asked, "finished_at": now.isoformat()})

@@ -104,12 +104,10 @@ def publish_waiting(c: Connection, project_id: int) -> None:
 # --- on request ------------------------------------------------------------------------------------------------------
 
 
-def rejudge_series(
-    c: Connection, series_id: int, from_position: int, *, now: datetime, runs: StoredRuns | None = None
-) -> None:
+def rejudge_series(c: Connection, series_id: int, from_position: int, *, now: datetime) -> None:
     """Judge a series again from a position on: a decision was undone, its policy changed, or commits moved. `runs`:
     shared by series that are judged again one after another, each in its own transaction."""
-    rejudge_side_by_side(c, [series_id], from_position, runs=runs or StoredRuns(now), now=now)
+    rejudge_side_by_side(c, [series_id], from_position, runs=StoredRuns(now), now=now)
 
 
 def rejudge_side_by_side(

@@ -118,9 +118,7 @@ def preview_declared(c: Connection, slug: str, table: Table, *, now: datetime, d
     return _compared(c, project, tables, tables._replace(declared=changed_table({}, table)), LastDays(now, days))
 
 
-def preview_series(
-    c: Connection, slug: str, series_id: int, min_change: float, *, now: datetime, days: int = PREVIEW_DAYS
-) -> Preview:
+def preview_series(c: Connection, slug: str, series_id: int, min_change: float, *, now: datetime) -> Preview:
     """The regressions of one series with another smallest change."""
     project = projects.find_project(c, slug)
     book = book_of(project.slug, store.tables(c, project.id))
@@ -129,7 +127,7 @@ def preview_series(
         present = _policy_of(it, book)
         return present, present.with_values(min_change=min_change)
 
-    period = LastDays(now, days)
+    period = LastDays(now, PREVIEW_DAYS)
     series = [it for it in store.gates_since(c, project.id, period.since) if it.series.id == series_id]
     shown = _cases(c, project.id, period.since, series_id)
     return _preview(c, project, series, policies, shown, period)

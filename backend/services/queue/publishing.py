@@ -5,14 +5,14 @@ Postgres is the source of truth. A message only says "run so-and-so may be ready
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from sqlalchemy import Connection
 
 from backend.services.base.config import ServiceConfig
-from backend.services.queue.scheduling import A_RUN_S, USE_HALVES_AFTER_S, GroupTurn, RunGroup, share_out, turns
+from backend.services.queue.scheduling import A_RUN_S, USE_HALVES_AFTER_S, GroupTurn, share_out, turns
 from backend.store.queue import groups as queue_groups
 from backend.store.queue import queue as store
 from backend.store.queue.queue import TestbedLoad
@@ -154,7 +154,7 @@ def _whose_turn(
     chosen = []
     for workers, (rows, used_s) in zip(free, found, strict=True):
         order = share_out(
-            [RunGroup(**asdict(row)) for row in rows],
+            rows,
             used_s,
             slots=workers.slots,
             isolated=workers.isolated,

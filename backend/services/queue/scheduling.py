@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from backend.store.queue.groups import RunGroup
+
 
 class Kind(StrEnum):
     """Why a run was asked for; decides who goes first."""
@@ -40,18 +42,6 @@ A_RUN_S = 300.0
 USE_HALVES_AFTER_S = 3600.0
 # While the oldest run of main has waited this long, every second minute belongs to the newest commit.
 BACKLOG_AFTER = timedelta(minutes=30)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunGroup:
-    """Runs of one project and kind that wait for the same testbed. `waiting` counts no further than is of interest."""
-
-    project_id: int
-    kind: str
-    trusted: bool
-    waiting: int
-    oldest_at: datetime
-    served_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

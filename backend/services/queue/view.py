@@ -15,8 +15,9 @@ from sqlalchemy import Connection
 from backend.services.base.errors import BadRequest
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project
-from backend.services.queue.scheduling import A_RUN_S, PRIORITY, USE_HALVES_AFTER_S, Kind, RunGroup, share_out
+from backend.services.queue.scheduling import A_RUN_S, PRIORITY, USE_HALVES_AFTER_S, Kind, share_out
 from backend.store.queue import view as store
+from backend.store.queue.groups import RunGroup
 from backend.store.queue.view import QueueRow, WorkersRow
 from backend.store.reports import overview as overview_store
 

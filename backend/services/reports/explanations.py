@@ -21,7 +21,7 @@ from backend.store.judging.judgements import said_by
 from backend.store.regressions.regressions import shas_at
 from backend.store.reports import points as store
 from backend.store.reports.commit_verdicts import runs_of_commit
-from backend.store.reports.points import SampleRow
+from backend.store.reports.points import Sampled
 from backend.store.reports.series import SeriesInfo
 
 
@@ -62,17 +62,6 @@ class Explanation:
     numbers: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """Measurements of one run behind a point: process values, and the samples of each process."""
-
-    run_id: str
-    worker: str | None
-    started_at: datetime | None
-    processes: tuple[float, ...]
-    samples: tuple[tuple[float, ...], ...]
-
-
 def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
     """Why the point of a series at a commit (a sha, or its first digits) was judged as it was, with its noise."""
     info, scope, found = _place(c, series_id, commit)
@@ -85,7 +74,7 @@ def explain_point(c: Connection, series_id: int, commit: str) -> Explanation:
 def explain_with_samples(c: Connection, series_id: int, commit: str) -> tuple[Explanation, tuple[Sampled, ...]]:
     """Why the point was judged as it was, and the samples behind it."""
     info, scope, found = _place(c, series_id, commit)
-    return _explained(c, series_id, info, scope, found), _samples(c, series_id, found)
+    return _explained(c, series_id, info, scope, found), tuple(store.samples_of(c, series_id, found.id))
 
 
 def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, QueryScope, CommitRow]:
@@ -158,11 +147,7 @@ def explanation(c: Connection, scope: QueryScope, info: SeriesInfo, commit: Comm
 
 def load_samples(c: Connection, series_id: int, commit: str) -> tuple[Sampled, ...]:
     """The samples behind a point, one entry for each run of the commit that measured it."""
-    return _samples(c, series_id, _place(c, series_id, commit)[2])
-
-
-def _samples(c: Connection, series_id: int, found: CommitRow) -> tuple[Sampled, ...]:
-    return tuple(_sampled(row) for row in store.samples_of(c, series_id, found.id))
+    return tuple(store.samples_of(c, series_id, _place(c, series_id, commit)[2].id))
 
 
 def _names(c: Connection, scope: QueryScope, positions: Sequence[int]) -> dict[int, str]:
@@ -171,13 +156,3 @@ def _names(c: Connection, scope: QueryScope, positions: Sequence[int]) -> dict[i
         return {}
     found = shas_at(c, scope.default_branch.id, positions)
     return {position: sha[:7] for position, sha in found.items()}
-
-
-def _sampled(row: SampleRow) -> Sampled:
-    return Sampled(
-        run_id=row.run_id,
-        worker=row.worker,
-        started_at=row.started_at,
-        processes=tuple(row.processes or ()),
-        samples=tuple(map(tuple, row.samples)),
-    )

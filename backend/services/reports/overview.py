@@ -14,7 +14,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import overview as store
-from backend.store.reports.overview import Project, WorkerRow, WorkerRunRow
+from backend.store.reports.overview import Project, WorkerRow, WorkerRun
 
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)
@@ -117,17 +117,6 @@ class ListedWorker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRun:
-    id: str
-    project: str
-    suite: str
-    sha: str
-    status: str
-    error: str | None
-    started_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDetail:
     worker: ListedWorker
     runs: tuple[WorkerRun, ...]
@@ -225,12 +214,12 @@ def load_worker(
     runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
     return WorkerDetail(
         worker=_worker(rows[0], now - timedelta(seconds=live_s), runs),
-        runs=tuple(WorkerRun(**shared_fields(run, WorkerRun)) for run in runs if of is None or run.project in of),
+        runs=tuple(run for run, _ in runs if of is None or run.project in of),
     )
 
 
-def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[WorkerRunRow]) -> ListedWorker:
-    documents = [(run, _document(run)) for run in runs]
+def _worker(row: WorkerRow, seen_since: datetime, runs: Sequence[tuple[WorkerRun, bytes | None]]) -> ListedWorker:
+    documents = [(run, _document(packed)) for run, packed in runs]
     read = [tuple(_canary(run, reading) for reading in document.get("canary") or ()) for run, document in documents]
     return ListedWorker(
         **shared_fields(row, ListedWorker),
@@ -264,12 +253,12 @@ def _current(row: WorkerRow) -> CurrentRun | None:
     )
 
 
-def _document(run: WorkerRunRow) -> dict[str, Any]:
-    document: dict[str, Any] = orjson.loads(zlib.decompress(run.document)) if run.document else {}
+def _document(packed: bytes | None) -> dict[str, Any]:
+    document: dict[str, Any] = orjson.loads(zlib.decompress(packed)) if packed else {}
     return document
 
 
-def _canary(run: WorkerRunRow, reading: Mapping[str, Any]) -> Canary:
+def _canary(run: WorkerRun, reading: Mapping[str, Any]) -> Canary:
     before, after = reading.get("before"), reading.get("after")
     return Canary(
         run_id=run.id,

@@ -18,17 +18,6 @@ ODD_ENCODINGS = frozenset({"idna", "punycode", "undefined", "unicode_escape", "r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitHead:
-    sha: str
-    parents: tuple[str, ...]
-    message: str
-    author_name: str
-    author_email: str
-    authored_at: datetime | None
-    committed_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitObject:
     """A commit as its object says, with the paths that it changed."""
 
@@ -39,17 +28,17 @@ class CommitObject:
     author_email: str
     authored_at: datetime | None
     committed_at: datetime | None
-    changed_paths: tuple[str, ...]
+    changed_paths: tuple[str, ...] = ()
 
 
-def parse_commit(sha: str, raw: bytes) -> CommitHead:
+def parse_commit(sha: str, raw: bytes) -> CommitObject:
     """The fields of a commit object, which may be in any encoding and as odd as its author liked."""
     head, _, message = raw.partition(b"\n\n")
     fields = [line.partition(b" ") for line in head.split(b"\n") if not line.startswith(b" ")]
     encoding = next((value.decode("ascii", "replace") for key, _, value in fields if key == b"encoding"), "utf-8")
     values = {key: _decoded(value, encoding) for key, _, value in fields}
     author, committer = _person(values.get(b"author", "")), _person(values.get(b"committer", ""))
-    return CommitHead(
+    return CommitObject(
         sha=sha,
         parents=tuple(value.decode("ascii") for key, _, value in fields if key == b"parent"),
         message=_decoded(message, encoding)[:MAX_MESSAGE_CHARACTERS].strip("\n"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from backend.outgoing import AddressRefused, way_to
-from backend.services.repository.commit_object import CommitHead, CommitObject, parse_commit
+from backend.services.repository.commit_object import CommitObject, parse_commit
 
 SSH = "ssh -oBatchMode=yes -oConnectTimeout=15"
 STALE_LOCK_S = 60
@@ -193,7 +193,7 @@ class Mirror:
             yield output[end + 1 : end + 1 + size]
             at = end + 1 + size + 1
 
-    def _changed_paths(self, heads: "Sequence[CommitHead]") -> dict[str, tuple[str, ...]]:
+    def _changed_paths(self, heads: Sequence[CommitObject]) -> dict[str, tuple[str, ...]]:
         """Both names of a renamed file, and the name of a submodule. What cannot be listed is `MORE_PATHS`."""
         try:
             return self._listed_paths(heads)
@@ -203,7 +203,7 @@ class Mirror:
             half = len(heads) // 2
             return {**self._changed_paths(heads[:half]), **self._changed_paths(heads[half:])}
 
-    def _listed_paths(self, heads: "Sequence[CommitHead]") -> dict[str, tuple[str, ...]]:
+    def _listed_paths(self, heads: Sequence[CommitObject]) -> dict[str, tuple[str, ...]]:
         """The answers come in the order asked: a commit's id, then of each file what it was and is, and its name."""
         asked = "".join(" ".join((head.sha, *head.parents[:1])) + "\n" for head in heads)
         output = self._git(

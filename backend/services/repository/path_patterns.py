@@ -13,8 +13,8 @@ MAX_STEPS = 5_000_000
 class Effort:
     """How much comparing of paths with patterns one commit may cost, in steps of some 100 ns."""
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._left = steps
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
 
     def spend(self, steps: int) -> None:
         self._left -= steps

@@ -14,7 +14,7 @@ from backend.services.base.scope import storable
 from backend.services.reports.notices import Difference, differences
 from backend.store.judging import judgements
 from backend.store.runs import view as store
-from backend.store.runs.view import EventRow, NeighbourRow, ResultRow, RunRow
+from backend.store.runs.view import Artifact, EventRow, NeighbourRow, ResultRow, RunRow
 
 LOG_BATCHES = 50
 LOG_LINES = 1_000
@@ -131,15 +131,6 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    name: str
-    content_type: str
-    size: int
-    sha256: str
-    received_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     id: str
     project: str
@@ -218,7 +209,7 @@ def load_run(c: Connection, run_id: str) -> RunView:
         timeline=_timeline(run, store.events(c, run_id)),
         log=load_log(c, run_id),
         results=results,
-        artifacts=tuple(Artifact(**row._asdict()) for row in store.artifacts(c, run_id)),
+        artifacts=tuple(store.artifacts(c, run_id)),
         verdicts=_counts(judged),
         statuses=_counts([result.status for result in results]),
     )

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -66,7 +67,8 @@ class DetailRow(NamedTuple):
     baseline: float | None
 
 
-class RegressionRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CellRegression:
     id: int
     state: str
     owner: str | None
@@ -347,8 +349,8 @@ def judgement_details(
     return [DetailRow._make(row) for row in connection.execute(statement, parameters).all()]
 
 
-def regressions_of_ids(connection: Connection, ids: Sequence[int]) -> dict[int, RegressionRow]:
-    return {row.id: RegressionRow._make(row) for row in connection.execute(_REGRESSIONS, {"ids": list(ids)}).all()}
+def regressions_of_ids(connection: Connection, ids: Sequence[int]) -> dict[int, CellRegression]:
+    return {row.id: CellRegression(*row) for row in connection.execute(_REGRESSIONS, {"ids": list(ids)}).all()}
 
 
 def improvements(connection: Connection, series: Sequence[int], first: int, last: int) -> list[tuple[DetailRow, float]]:

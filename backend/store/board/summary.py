@@ -1,23 +1,25 @@
 """What the head of a board counts: open regressions, suspects, alarms, and what is queued."""
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
 
-class SummaryRow(NamedTuple):
-    suites: list[str]
-    open_regressions: int
-    unowned: int
-    suspects: int
-    infra_alarms: int
-    alarms_told: int
-    alarms_right: int
-    queued: int
-    running: int
-    failed: int
-    last_result_at: datetime | None
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The strip above the grid. Alarms are scored over 90 days, failed runs counted over 7."""
+
+    open_regressions: int = 0
+    unowned: int = 0
+    suspects: int = 0
+    infra_alarms: int = 0
+    alarms_told: int = 0
+    alarms_right: int = 0
+    queued: int = 0
+    running: int = 0
+    failed: int = 0
+    last_result_at: datetime | None = None
 
 
 _SUMMARY = text(
@@ -55,11 +57,13 @@ _SUMMARY = text(
 
 def summary(
     connection: Connection, project_id: int, testbed_id: int, *, alarms_since: datetime, failed_since: datetime
-) -> SummaryRow:
+) -> tuple[list[str], Summary]:
+    """The suites of a project on a testbed, and the strip."""
     parameters = {
         "project": project_id,
         "testbed": testbed_id,
         "alarms_since": alarms_since,
         "failed_since": failed_since,
     }
-    return SummaryRow._make(connection.execute(_SUMMARY, parameters).one())
+    suites, *counts = connection.execute(_SUMMARY, parameters).one()
+    return suites, Summary(*counts)

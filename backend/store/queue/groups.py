@@ -14,7 +14,9 @@ from backend.store.queue.queue import UNHURRIED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
+class RunGroup:
+    """Runs of one project and kind that wait for the same testbed. `waiting` counts no further than is of interest."""
+
     project_id: int
     kind: str
     trusted: bool
@@ -143,7 +145,7 @@ def read_groups(
     now: datetime,
     halves_after_s: float,
     a_run_s: float,
-) -> list[tuple[list[GroupRow], dict[int, float]]]:
+) -> list[tuple[list[RunGroup], dict[int, float]]]:
     """For each (testbed, limit): its groups with runs to publish (`waiting` up to the limit), and the use of it by each
     project, in seconds. One round trip, however many testbeds."""
     statements: list[wire.Statement] = []
@@ -153,7 +155,7 @@ def read_groups(
         statements.append((USE, {**values, "now": now, "halves": halves_after_s, "a_run": a_run_s}))
     answers = wire.send(c, *statements)
     return [
-        ([GroupRow(**row._asdict()) for row in groups], {row.project_id: row.seconds for row in use})
+        ([RunGroup(**row._asdict()) for row in groups], {row.project_id: row.seconds for row in use})
         for groups, use in zip(answers[::2], answers[1::2], strict=True)
     ]
 

@@ -72,8 +72,9 @@ class WorkerRow(NamedTuple):
     """The only project whose runs it takes; None: it takes those of all."""
 
 
-class WorkerRunRow(NamedTuple):
-    """A delivered run of a worker, with its document (zlib) when it has one.
+@dataclass(frozen=True, slots=True)
+class WorkerRun:
+    """A delivered run of a worker.
 
     `status` is a run's; a round of a session, which delivers none, says its state there (done, failed).
     """
@@ -85,7 +86,6 @@ class WorkerRunRow(NamedTuple):
     status: str
     error: str | None
     started_at: datetime | None
-    document: bytes | None
 
 
 class SilentRow(NamedTuple):
@@ -197,9 +197,10 @@ def workers(
     return [WorkerRow._make(row) for row in c.execute(_WORKERS, values).all()]
 
 
-def worker_runs(c: Connection, worker_id: int, limit: int) -> list[WorkerRunRow]:
-    """The newest delivered runs of a worker, newest first."""
-    return [WorkerRunRow._make(row) for row in c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit}).all()]
+def worker_runs(c: Connection, worker_id: int, limit: int) -> list[tuple[WorkerRun, bytes | None]]:
+    """The newest delivered runs of a worker, newest first, each with its document (zlib) if it has one."""
+    rows = c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit})
+    return [(WorkerRun(*row), document) for *row, document in rows]
 
 
 def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:

@@ -1,8 +1,9 @@
 """Reads of a series at one commit: what was judged there, what the run measured, and how the phases stood."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -11,12 +12,15 @@ from backend.store.base.spans import Period, Spans, period_of_commits
 from backend.store.ingest.samples import COLUMNS, by_process
 
 
-class SampleRow(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Measurements of one run behind a point: process values, and the samples of each process."""
+
     run_id: str
-    processes: list[float] | None
-    samples: list[list[float]]  # of each process
     worker: str | None
     started_at: datetime | None
+    processes: tuple[float, ...]
+    samples: tuple[tuple[float, ...], ...]
 
 
 _RESULT_NAMED = text(
@@ -83,12 +87,18 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow, bran
     return connection.execute(_JUDGEMENT_DEFAULT, parameters).one_or_none()
 
 
-def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[SampleRow]:
+def samples_of(connection: Connection, series_id: int, commit_id: int) -> list[Sampled]:
     """Measurements of a series by each run of a commit."""
     period = period_of_commits(connection, [commit_id])
     rows = connection.execute(_SAMPLES, {"series": series_id, "commit": commit_id, **period._asdict()})
     return [
-        SampleRow(run_id, columns[0], by_process(*columns), worker, started_at)
+        Sampled(
+            run_id=run_id,
+            worker=worker,
+            started_at=started_at,
+            processes=tuple(columns[0] or ()),
+            samples=tuple(map(tuple, by_process(*columns))),
+        )
         for run_id, worker, started_at, *columns in rows.all()
     ]
 

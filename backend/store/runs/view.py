@@ -1,6 +1,7 @@
 """Reads for the page of one run: the run with its surroundings, what it said while it ran, what it delivered."""
 
 import zlib
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -91,7 +92,8 @@ class ResultRow(NamedTuple):
     error: str | None
 
 
-class ArtifactRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Artifact:
     name: str
     content_type: str
     size: int
@@ -202,8 +204,8 @@ def results(c: Connection, run_id: str) -> list[ResultRow]:
     return [ResultRow._make(row) for row in c.execute(_RESULTS, {"run": run_id}).all()]
 
 
-def artifacts(c: Connection, run_id: str) -> list[ArtifactRow]:
-    return [ArtifactRow._make(row) for row in c.execute(_ARTIFACTS, {"run": run_id}).all()]
+def artifacts(c: Connection, run_id: str) -> list[Artifact]:
+    return [Artifact(*row) for row in c.execute(_ARTIFACTS, {"run": run_id}).all()]
 
 
 def document(c: Connection, run_id: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import pytest
 
 from backend.services.base.scope import TimeRange
 from backend.services.board.cells import STATES, Cell, CellState
-from backend.services.board.model import Board, BoardRow, Summary
+from backend.services.board.model import Board, BoardRow
 from backend.services.reports.columns import Column
+from backend.store.board.summary import Summary
 from frontend.board.cells import Face, face_of, faces_of, leads_of, places_of, rolls_of
 from frontend.board.grid import slower_now
 from frontend.board.layout import (

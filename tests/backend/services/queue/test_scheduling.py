@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from backend.services.queue.scheduling import Kind, RunGroup, share_out, takes_newest, turns
+from backend.services.queue.scheduling import Kind, share_out, takes_newest, turns
+from backend.store.queue.groups import RunGroup
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
