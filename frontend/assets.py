@@ -1,7 +1,7 @@
 """Static files: found once, named by their content, compressed once, cached by browsers for ever.
 
 All files share one hash in their address (`/static/<hash>/js/board.js`), so a script can import its neighbour by a
-relative path, and a new release never meets an old file in somebody's cache.
+relative path, and a new release never meets an old file in a browser's cache.
 """
 
 import gzip

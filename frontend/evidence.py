@@ -167,7 +167,7 @@ def phase_panel(detail: RegressionDetail, face: AffectedSeries | None) -> PhaseP
 
 
 def phase_row(phase: PhaseBar, share: float, total: float) -> PhaseRow:
-    """A phase as a row: milliseconds as finely as `total` asks for, and its share of what was lost."""
+    """A phase as a row: milliseconds as precise as `total` requires, and its share of what was lost."""
     return PhaseRow(
         label=phase.label,
         colour=phase.colour,
@@ -231,7 +231,7 @@ def rest_of(found: KernelDifference) -> str:
 
 
 def roofline_panel(change: ProfileChange) -> RooflinePanel | None:
-    """Where the step stood under the ceilings before, and where it stands now."""
+    """Where the step was under the ceilings before, and where it is now."""
     sides = [("before", change.before, True), ("after", change.after, False)]
     dots = [dot_of(name, side, hollow) for name, side, hollow in sides if side is not None and side.roofline]
     if len(dots) < 2:

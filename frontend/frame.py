@@ -124,7 +124,7 @@ class Visit:
     projects: tuple[Project, ...]
 
     def project(self, asked: str | None = None) -> str | None:
-        """The project asked for, else the one that was busy last."""
+        """The requested project, else the one that was last active."""
         wanted = asked or self.here.get("project")
         if wanted:
             return wanted
@@ -176,13 +176,13 @@ class Visit:
         return tuple(self.request.app.state.providers)
 
     def in_transaction(self) -> AbstractContextManager[Connection]:
-        """A transaction of its own, for what must be followed by more once it is committed."""
+        """A separate transaction, for what more must follow once it is committed."""
         return cast(Engine, self.request.app.state.engine).begin()
 
     @contextmanager
     def once_more(self, project: str | None) -> Iterator[Connection]:
-        """A transaction of its own to go on reading in, if who reads still may read this project, which the address
-        need not name: a role may be taken away meanwhile, or the project become private."""
+        """A separate transaction to continue reading in, if the reader may still read this project, which the address
+        need not name: a role may be removed meanwhile, or the project become private."""
         request = self.request
         reads = cast(Reads, request.app.state.reads)
         with reads.begin(may_lag=may_lag(request.method, request.headers, request.cookies)) as c:

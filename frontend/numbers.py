@@ -112,7 +112,7 @@ def percent(fraction: float | None) -> str:
 
 
 def threshold(fraction: float) -> str:
-    """A limit somebody chose: 5 %, 2.5 %."""
+    """A chosen limit: 5 %, 2.5 %."""
     return f"{fraction * 100:.4g}{THIN}%"
 
 

@@ -1,4 +1,4 @@
-"""The policy on the settings page: what is in force and why, one threshold to change, and what that would have told."""
+"""The policy on the settings page: what is in force and why, one threshold to change, and what that would report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class PolicyPanel:
     """Every one that can be changed, with its value in force."""
     points_per_week: int
     evidence: str
-    """The evidence that the load asks for, in words; empty where it asks for none."""
+    """The evidence that the load requires, in words; empty if it requires none."""
     budget: str
     rejudging: Progress | None
     rejudging_late: int
@@ -74,7 +74,7 @@ def panel_of(
 
 
 def change_of(chosen: Mapping[str, Any], wanted: WantedThreshold) -> dict[str, Any]:
-    """The change that the form asks for."""
+    """The change that the form requests."""
     value = _number(wanted)
     if wanted.place == "":
         return {wanted.name: value}

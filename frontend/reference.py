@@ -1,4 +1,4 @@
-"""The commit that a reader holds a series against: in the address, so it can be pasted, taken back and forgotten.
+"""The commit that a reader compares a series with: in the address, so it can be pasted, undone and forgotten.
 
 It is the reader's and changes no verdict; the anchor, against which drift is judged, is the judge's.
 """
@@ -15,7 +15,7 @@ from frontend import numbers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenReference:
-    """A series at the commit asked for; `problem` says why there is none."""
+    """A series at the requested commit; `problem` says why there is none."""
 
     asked: str
     sha: str = ""

@@ -101,7 +101,7 @@ def by_need(items: Iterable[Item], sort: Sort) -> list[RegressionGroup]:
 
 
 def together(items: Sequence[Item], sort: Sort) -> list[Item]:
-    """Rows of one onset one after the other, the largest first; the onsets in the order asked for."""
+    """Rows of one onset one after another, the largest first; the onsets in the requested order."""
     onsets: dict[tuple[str, int | str], list[Item]] = {}
     for each in items:
         onsets.setdefault(onset_of(each.regression), []).append(each)

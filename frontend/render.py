@@ -129,7 +129,7 @@ class CompiledTemplates(FileSystemBytecodeCache):
 
 
 def compile_templates() -> None:
-    """Read and compile every template, so that no page has to when it is first asked for."""
+    """Read and compile every template, so that no page has to at its first request."""
     for name in environment().list_templates():
         environment().get_template(name)
 
@@ -228,8 +228,8 @@ class RefusedForm(Protocol):
 
 
 def way_back(request: Request, problem: RefusedForm) -> Response | None:
-    """Back to the page with the form, where a browser sent it; None: whoever asked is no browser, or came from
-    elsewhere. A cookie carries the words, because a text in an address could be anybody's."""
+    """Back to the page with the form, if a browser sent it; None: the caller is not a browser, or came from
+    elsewhere. A cookie carries the message, because a text in an address could be written by anyone."""
     from_page = urlsplit(request.headers.get("referer", ""))
     is_form = request.method == "POST" and request.headers.get("sec-fetch-mode") == "navigate"
     is_ours = from_page.netloc == request.headers.get("host") and _is_page(request, from_page.path)

@@ -76,7 +76,7 @@ def _submit(given: Mapping[str, str]) -> int:
 
 
 def oidc_token(given: Mapping[str, str], audience: str) -> str:
-    """GitHub's token for this workflow, meant for this service and nobody else."""
+    """GitHub's token for this workflow, meant only for this service."""
     address, secret = given.get("ACTIONS_ID_TOKEN_REQUEST_URL"), given.get("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
     if not address or not secret:
         raise Wrong("no token: give the job `permissions: id-token: write`, or the action the input `token`")

@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """Nobody answered at that address, or something that does not speak Tidemark's API."""
+    """Nothing answered at that address, or something that does not speak Tidemark's API."""
 
 
 @dataclass(frozen=True, slots=True)

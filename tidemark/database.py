@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 IN_PUBLIC = """SELECT EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass
                               AND refobjid = to_regnamespace('public'))"""
-"""Whether anything stands in the schema that a restore replaces: tables, views, types, functions, extensions."""
+"""Whether the schema contains anything that a restore replaces: tables, views, types, functions, extensions."""
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ SHOWN = {Role.GATE, Role.WATCH}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileComparison:
-    """Two files compared, ready to be told."""
+    """Two files compared, ready to be printed."""
 
     base: Run
     head: Run

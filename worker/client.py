@@ -164,7 +164,7 @@ class ApiClient:
     def lease(
         self, run_id: str, *, worker: str, testbed: str, version: str, capabilities: Mapping[str, Any], protection: str
     ) -> LeasedRun | None:
-        """The run, or None when somebody else has it or it is gone."""
+        """The run, or None if another worker has it or it is gone."""
         body = {
             "worker": worker,
             "testbed": testbed,

@@ -12,7 +12,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Isolation(StrEnum):
-    """The isolation asked for: the best this machine allows, none, or namespaces, a user of its own, or a container,
+    """The required isolation: the best this machine allows, none, or namespaces, a separate user, or a container,
     and nothing less."""
 
     AUTO = "auto"

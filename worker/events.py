@@ -1,6 +1,6 @@
-"""Events of a run in progress: steps, progress and log lines, sent in small batches by a thread of its own.
+"""Events of a run in progress: steps, progress and log lines, sent in small batches by a separate thread.
 
-Whoever reports an event never waits: what does not fit is counted and left out. The log artifact has more.
+Reporting an event never blocks: what does not fit is counted and left out. The log artifact has more.
 """
 
 from __future__ import annotations

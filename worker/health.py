@@ -1,7 +1,7 @@
-"""Whether this machine can still be trusted with a run: its GPUs are there, its disk has room.
+"""Whether this machine can still be trusted with a run: its GPUs are there, its disk has space.
 
-GPUs are asked for through `nvidia-smi`, a process of its own that can be given up: with a GPU that fell off the bus the
-driver's library may never return. The kernel's log says why (an Xid), where it may be read.
+GPUs are queried through `nvidia-smi`, a separate process that can be abandoned: with a GPU that fell off the bus, the
+driver's library may never return. The kernel's log says why (an Xid), if it may be read.
 """
 
 from __future__ import annotations

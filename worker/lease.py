@@ -1,4 +1,4 @@
-"""Keeps the lease of the current run while it goes on, and learns that it is lost or no longer wanted."""
+"""Keeps the lease of the current run alive, and learns that it is lost or no longer wanted."""
 
 from __future__ import annotations
 

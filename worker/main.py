@@ -47,7 +47,7 @@ VISIBILITY_TIMEOUT_S = 300
 
 
 def run(config: WorkerConfig) -> int:
-    """Works until told to stop; the exit status. Settings are the caller's business, the environment is not read."""
+    """Works until told to stop; returns the exit status. Settings are up to the caller; the environment is not read."""
     quieten_libraries()
     try:
         prepare_directories(config)
@@ -327,7 +327,7 @@ def quieten_libraries() -> None:
 
 
 def leave_logging_alone(**_: Any) -> None:
-    """Celery configures nothing once somebody else has offered to."""
+    """Celery does not configure logging once another handler is registered for it."""
 
 
 def without_signal_handlers(worker_class: Any) -> Any:

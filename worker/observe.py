@@ -1,4 +1,4 @@
-"""Observe this machine: capabilities told to the service, telemetry written beside results."""
+"""Observe this machine: capabilities reported to the service, telemetry written next to results."""
 
 from __future__ import annotations
 

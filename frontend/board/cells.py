@@ -38,7 +38,7 @@ class Face(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellPlace:
-    """A place in every row. `column`: None for a suite's roll-up, `wide` where it stands for folded columns."""
+    """A place in every row. `column`: None for a suite's roll-up, `wide` if it represents folded columns."""
 
     key: str
     column: int | None

@@ -132,7 +132,7 @@ def first_words(message: str) -> str:
 
 
 def told(change: LevelChange) -> bool:
-    """Change points that were told, and improvements; what was taken back is part of the story, not of the picture."""
+    """Reported change points, and improvements; withdrawn ones are part of the history, but not of the chart."""
     taken_back = change.state == "withdrawn" or change.regression_state in ("withdrawn", "invalid")
     return not taken_back and (change.direction == "improvement" or change.regression_id is not None)
 
@@ -155,7 +155,7 @@ def step_of(change: LevelChange) -> ChangeMark:
 
 
 def open_onset(changes: Iterable[LevelChange]) -> float | None:
-    """Where a regression began that people were told of, and that is not over."""
+    """Where a reported regression began that is not over."""
     starts = [
         float(change.position)
         for change in changes
@@ -165,7 +165,7 @@ def open_onset(changes: Iterable[LevelChange]) -> float | None:
 
 
 def newest_open_change(changes: Iterable[LevelChange]) -> LevelChange | None:
-    """The change for the worse that the series is in: told or suspect, else the one that is its new baseline."""
+    """The change for the worse that the series is in: reported or suspect, else the one that is its new baseline."""
     left = [change for change in changes if change.fixed_position is None and told(change)]
     for states in (OPEN, ("expected",)):
         found = next((change for change in left if change.regression_state in states), None)

@@ -1,4 +1,4 @@
-"""Where the time of a step went: bars before and after, and the difference on a scale of its own."""
+"""Where the time of a step went: bars before and after, and the difference on its own scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ def sparkline(values: Sequence[float], *, width: int = 96, height: int = 24) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """The levels that a series is held against, in the unit of its values."""
+    """The levels that a series is compared with, in the unit of its values."""
 
     baseline: float | None = None
     band: tuple[float, float] | None = None

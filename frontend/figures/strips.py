@@ -42,8 +42,8 @@ class Scale:
         return round(self.y(value) / HEIGHT * 100, 2)
 
     def ticks(self) -> list[tuple[str, float]]:
-        """Labels of the axis, the furthest first: (change, height in percent). None runs into another, or into
-        the value that stands at the base."""
+        """Labels of the axis, the furthest first: (change, height in percent). None overlaps another, or
+        the value at the base."""
         found: list[tuple[str, float]] = []
         for step in (0.4, 0.2, 0.1, 0.05):
             for sign, mark in ((1, "▲"), (-1, "▼")):
@@ -64,7 +64,7 @@ def scale_of(lines: Sequence[Sequence[float | None]]) -> Scale:
 
 
 def places(at: Sequence[datetime]) -> list[float]:
-    """Where each moment stands on the time axis, 0 to 1."""
+    """The position of each moment on the time axis, 0 to 1."""
     if len(at) < 2:
         return [0.5 for _ in at]
     first, length = at[0], (at[-1] - at[0]).total_seconds() or 1.0
@@ -72,7 +72,7 @@ def places(at: Sequence[datetime]) -> list[float]:
 
 
 def place_of(moment: datetime, at: Sequence[datetime]) -> float | None:
-    """Where a moment stands, in percent; None outside of the axis."""
+    """The position of a moment, in percent; None outside of the axis."""
     if not at or not at[0] <= moment <= at[-1]:
         return None
     length = (at[-1] - at[0]).total_seconds()
@@ -149,7 +149,7 @@ def trend(points: Sequence[float | None], marked: bool = False) -> Markup:
 
 
 def case_line(values: Sequence[float | None], onset: int | None) -> Markup:
-    """Runs around an onset, which stands at the same place and on the same scale in every row."""
+    """Runs around an onset, which is at the same place and on the same scale in every row."""
     if onset is None:
         return EMPTY
     before = [value for value in values[max(0, onset - CASE_POINTS) : onset] if value is not None]

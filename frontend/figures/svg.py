@@ -12,7 +12,7 @@ Value = str | float | None
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A straight axis in pixels: `low` stands at `start`, `high` at `end`, whichever is the greater."""
+    """A straight axis in pixels: `low` is at `start`, `high` at `end`, whichever is the greater."""
 
     low: float
     high: float

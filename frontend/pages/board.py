@@ -187,7 +187,7 @@ def board_cell(visit: Visiting) -> Response:
 
 
 def chosen_range(board: Board) -> str | None:
-    """The name of the range; None between dates of somebody's choice."""
+    """The name of the range; None between chosen dates."""
     chosen_dates = board.range.since is not None or board.range.until is not None
     return board.range.name or (None if chosen_dates else "all")
 

@@ -62,7 +62,7 @@ class SuiteRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The two sides of a comparison. `named`: the base as it was asked for; `only`: only changes are shown."""
+    """The two sides of a comparison. `named`: the base as requested; `only`: only changes are shown."""
 
     project: str | None
     scope: QueryScope | None = None
@@ -155,7 +155,7 @@ UNUSED = {
 
 
 def commit_named(visit: Visit, scope: QueryScope, name: str) -> str:
-    """The commit that a name of base or head stands for; an age (`7d`) is the newest commit of then."""
+    """The commit that a name of base or head refers to; an age (`7d`) is the newest commit of that time."""
     return service.commit_at(visit.c, scope, visit.now - BASES[name]) if name in BASES else name
 
 

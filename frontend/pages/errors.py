@@ -32,8 +32,8 @@ class NoSuchAddress:
 
 
 def problem_page(request: Request, problem: ShownProblem) -> Response:
-    """The error as a person sees it: on the page whose form was refused, else on one of its own. It reads nothing: the
-    database may be what failed."""
+    """The error as a person sees it: on the page whose form was refused, else on a separate one. It reads nothing,
+    because the database may be what failed."""
     back = way_back(request, problem)
     if back is not None:
         return back

@@ -1,4 +1,4 @@
-"""Notifications of a project: its rules, each with a test, and what was told lately."""
+"""Notifications of a project: its rules, each with a test, and recent messages."""
 
 from typing import Annotated, Any
 

@@ -40,7 +40,7 @@ COVERED = 0.8  # of the variants compared: with fewer a mean speaks of a part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A figure with its change against the base, what it stands on, and its line."""
+    """A figure with its change against the base, what it is based on, and its line."""
 
     name: str
     what: str

@@ -1,4 +1,4 @@
-"""Pull requests: how each stands, and the button by which a maintainer lets a fork's exact commit onto the workers."""
+"""Pull requests: their status, and the button by which a maintainer allows a fork's exact commit onto the workers."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -78,7 +78,7 @@ def _row(visit: Visit, slug: str, it: PullRequestStatus) -> PullRequestLine:
 
 
 def place_of(row: OutboxRow) -> str:
-    """Where something should have been told."""
+    """Where a report should have been sent."""
     return {
         "check": f"check of {row.key[:10]}",
         "comment": f"comment on #{row.key}",

@@ -55,7 +55,7 @@ STATES = (("Current", ""), ("Open", "open"), ("Suspects", "suspect"), ("Closed",
 
 @router.get("/regressions")
 def regressions_page(visit: Visiting) -> Response:
-    """The list of regressions; those that nobody has taken come first."""
+    """The list of regressions; unassigned ones come first."""
     project, here = visit.project(), visit.here
     by, sort = _one_of(By, here.get("by"), "by"), _one_of(Sort, here.get("sort"), "sort")
     found, following = listed(visit.c, visit, project, here.get("cursor") or None)
@@ -107,7 +107,7 @@ def _one_of(kind: type[Choice], value: str, name: str) -> Choice:
 def page_of(
     c: Connection, visit: Visit, project: str | None, cursor: str | None
 ) -> tuple[list[Regression], str | None]:
-    """The regressions of this address from a place of its list on; and where the list goes on."""
+    """The regressions of this address from a place in its list on; and where the list continues."""
     found, following = listed(c, visit, project, cursor, MAX_LIMIT)
     return passing(found, chosen_facets(visit.here)), following
 
@@ -180,7 +180,7 @@ def item(regression: Regression, picture: Markup) -> Item:
 
 
 def pictures_of(visit: Visit, project: str | None, shown: Sequence[Regression]) -> dict[int, Markup]:
-    """The points around each onset, which stands at the same place and on the same scale in every row."""
+    """The points around each onset, which is at the same place and on the same scale in every row."""
     onsets = {
         each.id: (each.series_id, each.first_bad.position)
         for each in shown

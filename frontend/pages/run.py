@@ -124,7 +124,7 @@ def timeline(run: RunView) -> list[Timing]:
 
 
 def percent_done(progress: Mapping[str, Any]) -> int | None:
-    """Whole percent, where the worker told how much there is to do."""
+    """Whole percent, if the worker reported how much there is to do."""
     done, total = progress.get("done"), progress.get("total")
     if not isinstance(done, int | float) or not isinstance(total, int | float) or total <= 0:
         return None
@@ -195,7 +195,7 @@ def roofline(run: RunView) -> Roofline | None:
 
 
 def canary_says(change: float | None, noise: float | None) -> tuple[str, bool]:
-    """steady, +0.1 %; moved, −13 %; and whether it moved, which nobody can say of one whose noise is not known."""
+    """steady, +0.1 %; moved, −13 %; and whether it moved, which is unknown if its noise is unknown."""
     if change is None:
         return "read once", False
     said = numbers.signed_percent(change)
@@ -234,7 +234,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def environment_of(run: RunView) -> list[tuple[str, str]]:
-    """Runs of one hash share what the first of them told, so its checkout is no fact of this one."""
+    """Runs with the same hash share what the first of them reported, so its checkout is not a fact about this one."""
     return flat({name: value for name, value in run.environment.items() if name not in ("hash", "git")})
 
 

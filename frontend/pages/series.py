@@ -73,8 +73,8 @@ class PointRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Another gate, and what it would have told. `most`: where the slider ends, in percent; `kept`: what the address
-    says besides."""
+    """Another gate, and what it would have reported. `most`: the end of the slider, in percent; `kept`: the rest of
+    the address."""
 
     tried: float
     days: int
@@ -85,7 +85,7 @@ class WhatIf:
 
 @router.get("/series")
 def series_list(visit: Visiting) -> Response:
-    """Every series of the project with where it stands."""
+    """Every series of the project with its newest point."""
     project, here = visit.project(), visit.here
     chosen, sort = chosen_facets(here), here.get("sort")
     if sort and sort not in SORTS:
@@ -119,7 +119,7 @@ def series_list(visit: Visiting) -> Response:
 def page_of(
     c: Connection, visit: Visit, project: str | None, cursor: str | None, limit: int = history.MAX_LIST
 ) -> tuple[list[Mapping[str, Any]], str | None]:
-    """The series of this address from a place of the list on; and where the list goes on."""
+    """The series of this address from a place in the list on; and where the list continues."""
     here, chosen, verdict = visit.here, chosen_facets(visit.here), visit.here.get("verdict")
     if verdict and verdict not in VERDICTS:
         raise BadRequest.field("verdict", verdict, VERDICTS)
@@ -215,7 +215,7 @@ class ShownPoints:
 
 
 def points_asked_for(visit: Visit, series_id: int) -> tuple[ShownPoints, SeriesPoints]:
-    """The points that the address asks for; where it asks for none and the last 90 days have none, all of them."""
+    """The points that the address requests; if it requests none and the last 90 days have none, all of them."""
     here = visit.here
     begin, until = moment(here.get("since"), "since"), moment(here.get("until"), "until", end=True)
     name = here.get("range") or (None if begin or until else "90d")
@@ -261,7 +261,7 @@ def figure_json(points: SeriesPoints, gate: float | None, reference: ChosenRefer
 
 
 def chosen_sha(points: SeriesPoints, asked: str) -> str | None:
-    """The point that the page is about: the one asked for, else the newest."""
+    """The point that the page is about: the requested one, else the newest."""
     if asked:
         if not scope.SHA.match(asked.lower()):
             raise BadRequest.field("commit", asked, "a sha of four digits or more")
@@ -366,8 +366,8 @@ def slider_end(points: SeriesPoints) -> int:
 
 
 def what_if_of(visit: Visit, points: SeriesPoints) -> WhatIf | None:
-    """What another gate would have told of the series; None where no gate decides: of counters, and of metrics that are
-    only watched."""
+    """What another gate would have reported for the series; None if no gate decides: for counters, and for metrics
+    that are only watched."""
     series = points.series
     if series.role != "gate" or series.exact or points.granularity != "commit" or not len(points):
         return None

@@ -1,4 +1,4 @@
-"""Suites: where every benchmark stands now, testbed by testbed, and its curves under ceilings and published figures."""
+"""Suites: every benchmark's current level, testbed by testbed, and its curves under ceilings and published figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ LONG = 120  # rows of a benchmark; a longer table opens with what is not unchang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """A metric of a variant where it stands."""
+    """A metric of a variant at its newest point."""
 
     it: SeriesStatus
     variant: str
@@ -222,7 +222,7 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
 
 
 def describe(view: SuiteView) -> str:
-    """One sentence: how it stands."""
+    """One sentence: the suite's status."""
     gates = [each for each in view.standings if each.role == "gate"]
     slower = [each for each in gates if each.verdict == "regression"]
     name = view.benchmark or view.suite

@@ -1,4 +1,4 @@
-"""Commands that ask for measurements: bisections, backfills, two environments compared, and what the clock asks for."""
+"""Commands that request measurements: bisections, backfills, comparisons of two environments, and schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands about notifications: who is told of what."""
+"""Commands about notifications: who is notified of what."""
 
 from __future__ import annotations
 

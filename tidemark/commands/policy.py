@@ -1,4 +1,4 @@
-"""Commands about the policy: what is in force, what other thresholds would have told, and choosing them."""
+"""Commands about the policy: what is in force, what other thresholds would have reported, and choosing them."""
 
 from __future__ import annotations
 

@@ -212,8 +212,8 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = False) -> Report:
-    """Deliver the runs, oldest first, many at once. What the service refuses is reported; the rest goes on. With
-    `dry_run` the service does all that and takes it back."""
+    """Deliver the runs, oldest first, many at once. What the service refuses is reported; the rest continues. With
+    `dry_run` the service does all that and rolls it back."""
     told = _Tally(list(found.unreadable))
     runs = found.in_order()
     done = 0

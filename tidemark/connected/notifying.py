@@ -27,7 +27,7 @@ def remove(service: Service, project: str, rule: int) -> None:
 
 
 def test(service: Service, project: str, rule: int) -> int:
-    """The number of the message that was asked for."""
+    """The number of the requested message."""
     return int(service.post(f"{_path(project)}/{rule}/test")["id"])
 
 

@@ -1,4 +1,4 @@
-"""The demo without a browser: everything in a directory of its own, the findings held against what was planted."""
+"""The demo without a browser: everything in a separate directory, the findings compared with what was planted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The account that the embedded servers run as, and a home for their files that it can reach.
 
-PostgreSQL refuses to run as root. For root we therefore take a user number that no account and no process has: nobody
+PostgreSQL refuses to run as root. For root we therefore use a user id that no account and no process has: nothing
 else on the machine, least of all the code of a commit, can then read the database's files or signal its processes.
-No parent directory is ever opened for it: where it cannot pass, the servers' files live below /var/lib/tidemark.
+No parent directory is ever opened for it: if it cannot pass one, the servers' files are kept below /var/lib/tidemark.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def can_execute(account: Account, program: Path) -> bool:
 
 
 def installed_at(module: str) -> Path:
-    """Where a wheel's files lie; found without importing it, which may have effects of its own."""
+    """Where a wheel's files are; found without importing it, which may have side effects."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise Refusal(f"the package {module} is not installed; run `make setup`, or pip install 'tidemark[server]'")

@@ -26,7 +26,7 @@ WORKER_TOKEN = "worker-token"
 
 
 def default_data_dir() -> Path:
-    """Where data live when nobody says otherwise.
+    """The default data directory.
 
     Root gets a system directory: the account that the servers run as can reach it, which it cannot below /root.
     """
@@ -95,7 +95,7 @@ class DataDirectory:
         return self.path / "logs"
 
     def instance(self) -> str:
-        """A name made once for this data directory, so that what lies elsewhere can be told to belong to it."""
+        """A name created once for this data directory, so that files elsewhere can be attributed to it."""
         return self._made_once("instance", lambda: secrets.token_hex(8))
 
     def secret(self, name: str) -> str:

@@ -1,6 +1,6 @@
-"""Child processes: started so that they die with us, recognised by more than their pid, and ended for sure.
+"""Child processes: started so that they die with us, recognized by more than their pid, and reliably ended.
 
-A pid alone names nobody: the kernel hands it out again. So a process is remembered with the moment it started.
+A pid alone identifies nothing: the kernel reuses it. So a process is remembered with its start time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def start(
     death_signal: signal.Signals = signal.SIGTERM,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Starts a child in a session of its own (a Ctrl-C in the terminal reaches us alone, who stop it in order).
+    """Starts a child in its own session (a Ctrl-C in the terminal reaches only us, and we stop it in order).
 
     Must be called from the main thread: the kernel sends `death_signal` when the thread that forked ends.
     """

@@ -1,7 +1,7 @@
 """Caches of a worker between runs, within a limit of bytes: checkouts, and what setup commands built.
 
-An entry is a directory that is complete or not there, found by a key made of everything it was built from. The one
-that was used longest ago goes first. Nothing here is ever used in place: a run gets a copy of its own.
+An entry is a directory that is either complete or absent, found by a key made of everything it was built from. The
+least recently used one goes first. Nothing here is ever used in place: a run gets its own copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CacheSize:
 
 
 class Cache:
-    """Directories by key. Of one worker: nobody else writes here."""
+    """Directories by key. They belong to one worker: nothing else writes here."""
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
         self.directory = directory

@@ -56,7 +56,7 @@ def _text(moment: datetime) -> str:
 
 
 def identity(leased: LeasedRun, worker: str) -> dict[str, Any]:
-    """The fields of a run that follow from its lease, whoever writes them."""
+    """The fields of a run that follow from its lease, whatever writes them."""
     return {
         "schema": "tidemark.run/1",
         "id": leased.run_id,

@@ -1,6 +1,6 @@
-"""The directory of one run: checkout, a home, a place for temporary files, and where results go. Gone afterwards.
+"""The directory of one run: checkout, a home, a place for temporary files, and where results go. Deleted afterwards.
 
-The directory itself is the worker's; a run owns what stands in it, and can put nothing else beside that.
+The worker owns the directory itself; a run owns what is in it, and can put nothing else next to that.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunDir:
 
     @property
     def temporary(self) -> Path:
-        """Where TMPDIR points: below the root, or, where that is too long for sockets, at a short place of its own."""
+        """Where TMPDIR points: below the root, or, if that is too long for sockets, to a short separate place."""
         inside = self.root / "tmp"
         if len(str(inside)) <= LONGEST_TMPDIR:
             return inside

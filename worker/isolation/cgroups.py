@@ -33,7 +33,7 @@ class CGroup:
 
     @contextmanager
     def limits(self) -> Iterator[None]:
-        """The group, with its limits; OSError where this machine lets nobody make one."""
+        """The group, with its limits; raises OSError if this machine does not allow one."""
         for place in self.places:
             place.mkdir(exist_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""The variables that commit code gets to see: an allow-list, so that a secret nobody thought of stays out."""
+"""The variables that commit code gets to see: an allow-list, so that an unexpected secret stays out."""
 
 from __future__ import annotations
 

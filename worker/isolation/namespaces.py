@@ -1,9 +1,9 @@
 """Namespaces of a command: its own mounts, network, and shared memory. Linux; the standard library only.
 
-`furnish` is for root, whose commands run as another user: closed directories hold nothing but what the command needs,
-and the places where everybody may write (/tmp, /dev/shm) are empty and its own. `build` is for an ordinary user, whose
-commands run under its own number: a whole new root with nothing in it but the system's programs, read-only, and what
-the command needs; with process numbers of its own, so that it can neither see nor signal anything outside.
+`furnish` is for root, whose commands run as another user: closed directories contain only what the command needs,
+and the world-writable places (/tmp, /dev/shm) are empty and its own. `build` is for an ordinary user, whose
+commands run under the same user id: a whole new root with nothing in it but the system's programs, read-only, and what
+the command needs; with separate process ids, so that it can neither see nor signal anything outside.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ View = Mapping[str, Mapping[str, bool]]
 
 
 def furnish(view: View, room: Mapping[str, Any] | None) -> None:
-    """Puts this process, which is root, into mounts (and, with a room, a network and shared memory) of its own.
+    """Moves this process, which is root, into its own mounts (and, with a room, its own network and shared memory).
 
-    `view` tells what closed directories still hold; the rest of them is not there at all. Those named in
-    `room["scratch"]` may be written, and are empty but for that."""
+    `view` says what closed directories still contain; the rest of them is absent. Those named in
+    `room["scratch"]` may be written, and are otherwise empty."""
     own_network = room is not None and not room["network"]
     unshare(CLONE_NEWNS | (CLONE_NEWIPC if room else 0) | (CLONE_NEWNET if own_network else 0))
     mount("none", "/", None, MS_REC | MS_PRIVATE)

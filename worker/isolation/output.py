@@ -1,6 +1,6 @@
-"""The output of a command: cut into bounded, clean lines, with its progress told apart from its words.
+"""The output of a command: cut into bounded, clean lines, with progress separated from text.
 
-Lines come from code nobody has vetted: they may be endless, binary, or full of terminal tricks.
+Lines come from untrusted code: they may be endless, binary, or full of terminal tricks.
 """
 
 from __future__ import annotations

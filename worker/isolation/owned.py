@@ -34,7 +34,7 @@ _REFLINK = ("--reflink=auto",) if _ON_LINUX else ()
 
 
 class NotOfTheRun(Exception):
-    """Something stands where a file of the run belongs; the message says what."""
+    """Something else is in the place of a file of the run; the message says what."""
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def give_to(user: RunUser, place: Path) -> None:
 
 def copy_tree(source: Path, target: Path, user: RunUser | None = None) -> None:
     """An exact copy in a new directory, links as links; on file systems that can, it shares its blocks until one side
-    is written to. With a user, it is read with that user's rights alone, and a file of somebody else's ends it."""
+    is written to. With a user, it is read with only that user's rights, and a file of another user's ends it."""
     target.mkdir(mode=0o700)
     identity: dict[str, Any] = {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
     if user is not None:
@@ -148,9 +148,9 @@ def copy_tree(source: Path, target: Path, user: RunUser | None = None) -> None:
 
 
 def remove(place: Path) -> None:
-    """Removes what stands under this name, whatever the run did to it; `place` is in a directory of the worker's.
+    """Removes what has this name, whatever the run did to it; `place` is in a directory of the worker's.
 
-    `rm` goes from directory to directory without following a link, and through thousands inside one another."""
+    `rm` goes from directory to directory without following a link, and through thousands of nested ones."""
     if not _is_there(place):
         return
     _in(place.parent, "rm", "-rf", "--", place.name)

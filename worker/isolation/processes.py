@@ -1,4 +1,4 @@
-"""Runs one command of a commit under the shim and says how it ended. Output goes line by line to whoever listens."""
+"""Runs one command of a commit under the shim and says how it ended. Output is passed on line by line."""
 
 from __future__ import annotations
 

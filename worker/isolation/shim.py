@@ -113,7 +113,7 @@ class Shim:
         }
 
     def start_inside(self, order: dict[str, Any], room: dict[str, Any]) -> None:
-        """The command in a room of its own root, under a process that is the first in there and reaps for it."""
+        """The command with its own root, under a process that is the first in there and reaps for it."""
         self.inside_reader, inside_writer = os.pipe()
         namespaces.become_stranger(network=room["network"])
         self.first_pid = os.fork()

@@ -1,6 +1,6 @@
-"""A foreign result file comes in: read it, see what is new, record each run by the one door, say what came of each.
+"""A foreign result file arrives: parse it, see what is new, record each run as usual, and report each outcome.
 
-A run that cannot be taken does not take the others with it; neither does a record within the file.
+A run that cannot be stored does not prevent the others; neither does a record within the file.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ def import_file(
     now: datetime,
     between: Between = go_on,
 ) -> ImportAnswer:
-    """Store what a file holds and is not stored yet. With `dry_run` all of it is done and taken back: the answer is
-    what an import would have answered.
+    """Store what a file contains and is not stored yet. With `dry_run` everything is done and rolled back: the answer
+    is what an import would have returned.
 
-    `between` is called after each piece of it and may commit: what is stored by then stays, whatever becomes of the
-    rest, and the same import again goes on there.
+    `between` is called after each batch and may commit: what is stored by then stays, whatever happens to the
+    rest, and the same import continues there when repeated.
     """
     check_project(c, context.project, principal)
     if not dry_run:

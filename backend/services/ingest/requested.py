@@ -1,5 +1,5 @@
-"""What a result must be before anything of it is stored: of a bearable size; and of a run that was asked for, that run,
-from whoever holds it."""
+"""What a result must satisfy before anything of it is stored: a limited size; and for a requested run, that it is that
+run, from its holder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_size(run: Run) -> None:
 
 
 def check_request(run: Run, place: RunPlace, lease: str | None) -> None:
-    """A run that was asked for must be the run that was asked for, and come from whoever holds it."""
+    """A result of a requested run must be of that run, and come from its holder."""
     if place.run_state is None:
         if lease is not None and place.project_id is None:
             raise Gone(f"run {run.id} was requested by project {run.project}, which was removed")

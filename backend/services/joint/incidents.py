@@ -1,8 +1,8 @@
 """Incidents of the joint detector, stored and applied: the change points of their series follow them.
 
-An incident is stored once and updated, never taken apart: a detector that begins anew finds those it had reported by
-what they say. Regressions are made of change points, as everywhere; an incident brings those of its series on all its
-testbeds together, says whose doing they are, and holds them back where that is not the code's.
+An incident is stored once and updated, never split: a detector that starts over finds those it had reported by
+their content. Regressions consist of change points, as everywhere; an incident groups those of its series on all its
+testbeds, names their cause, and holds them back if that is not code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SuiteIncidents:
     numbers: MutableMapping[int, int]
     """Id of an incident within the detector to its id in the store."""
     since: int | None
-    """The detector has just begun: what it finds before this commit is history. None: it goes on."""
+    """The detector has just started over: what it finds before this commit is history. None: it continues."""
 
 
 def report(c: Connection, project_id: int, found: Sequence[SuiteIncidents], now: datetime) -> list[int]:

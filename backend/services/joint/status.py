@@ -36,7 +36,7 @@ def sentence_of(pause: Pause, now: datetime) -> str:
 
 
 def used_up(budget: SessionBudget) -> str:
-    """No session can be asked for: since when the next can, and what happens meanwhile."""
+    """No session can be requested: when the next one can, and what happens meanwhile."""
     if budget.free_at is None:
         return "By its policy (sessions_per_day 0) no session is requested: the following commits decide."
     return (

@@ -1,4 +1,4 @@
-"""Histories that a preview has entered stay at hand for a moment: whoever drags a slider asks again at once."""
+"""Histories loaded by a preview are kept for a moment: a person who drags a slider asks again at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnteredHistory:
-    """The history of a series, and what each policy that was asked about would have told of it."""
+    """The history of a series, and what each policy in question would have reported in it."""
 
     watched: Watched
     history: History

@@ -105,7 +105,7 @@ class Outcome:
     rejudged: list[tuple[int, datetime]] = field(default_factory=list)
     """Points whose roll-up must be computed again."""
     restated: list[tuple[int, datetime]] = field(default_factory=list)
-    """Points of which something else stands than was said when they were judged."""
+    """Points whose current judgement differs from their original one."""
     statements: list[Statement] = field(default_factory=list)
     """Still to be sent."""
 
@@ -171,7 +171,7 @@ def _said_row(row: JudgementRow, known: KnownPoints) -> JudgementRow:
 
 
 def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
-    """Statements that add the run to the roll-ups; those of points that were judged again are computed anew instead."""
+    """Statements that add the run to the roll-ups; those of points that were judged again are recomputed instead."""
     again = {series_id for series_id, _ in found.rejudged}
     said = [(series.id, judgement) for series, judgement in found.said if series.id not in again]
     if not said:

@@ -106,7 +106,7 @@ def progress_of(project: ProjectRow) -> Progress | None:
 
 
 def changed_table(chosen: Table, change: Table) -> dict[str, Any]:
-    """The policy chosen after a change: thresholds are set, those that are null taken back; `override` as a whole."""
+    """The policy chosen after a change: thresholds are set, null ones are unset; `override` as a whole."""
     table = {name: value for name, value in {**chosen, **change}.items() if value is not None and value != []}
     try:
         for name, value in change.items():

@@ -46,7 +46,7 @@ class _Remembered:
 
 
 class Forgotten(LookupError):
-    """A state cannot be told from its tail and what is remembered (any more)."""
+    """A state cannot be restored from its tail and the remembered whole (any more)."""
 
 
 class RememberedStates:
@@ -79,9 +79,9 @@ class RememberedStates:
         return state
 
     def encoded(self, row: SeriesRow, state: SeriesState) -> StoredState:
-        """What to store of the series' new state; whoever reads it in this process soon gets this very state.
+        """What to store for the series' new state; the next reader in this process gets exactly this state.
 
-        `row` is the series as it is stored and locked: a tail is written only where it names the whole in there.
+        `row` is the series as stored and locked: a tail is written only if it names the whole stored there.
         """
         known = self._states.get(row.id)
         if known is not None and row.state_tail is not None and known.key == tails.key_of(row.state_tail):

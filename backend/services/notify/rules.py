@@ -1,4 +1,4 @@
-"""Rules of a project: who is told of what, where, and when. Listed, saved, tested and removed by its administrators."""
+"""Rules of a project: who is notified of what, where, and when. Listed, saved, tested and removed by administrators."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def change(
 
 
 def remove(c: Connection, by: Principal, project: str, rule_id: int, now: datetime) -> None:
-    """Remove a rule, and what it has not told yet."""
+    """Remove a rule, and its unsent messages."""
     project_id = _project(c, by, project)
     _record(c, by, "remove", project, asdict(_find(c, project_id, rule_id)), now)
     store.remove(c, rule_id)

@@ -20,7 +20,7 @@ MOST = 1000
 
 
 class Did(StrEnum):
-    """The kinds of action that are recorded. `regression.` goes on with the decision of a person."""
+    """The kinds of action that are recorded. `regression.` is followed by a person's decision."""
 
     SIGNED_IN = "sign-in"
     SIGNED_OUT = "sign-out"

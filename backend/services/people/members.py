@@ -95,7 +95,7 @@ def name_of(c: Connection, text: str) -> str:
 
 
 def name_of_assignee(c: Connection, login: str) -> str:
-    """The name that stands where a person of this login is shown."""
+    """The name to show for a person with this login."""
     found = store.with_login(c, login.strip())
     if not found:
         raise NotFound.of("person", login, [each.login for each in store.accounts(c, 20)])

@@ -22,8 +22,8 @@ OF_THE_SERVICE: Mapping[str, str] = {
 
 
 def save(c: Connection, by: Principal, slug: str, *, now: datetime, **change: Unpack[ProjectChange]) -> Saved:
-    """Make a project or change it. Where its repository is, and whether its commits may run unprotected, is for who
-    administers the service: repositories are read by the service, as whoever it is there."""
+    """Create or change a project. Only administrators of the service may set where its repository is and whether its
+    commits may run unprotected: the service reads repositories with its own rights."""
     known = store.find(c, slug)
     if known is None:
         require_all(c, by, Scope.ADMIN)
@@ -48,5 +48,5 @@ def _of(change: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def has_webhook_secret(c: Connection, project_id: int) -> bool:
-    """Whether its webhook is signed by a secret of its own."""
+    """Whether its webhook is signed by its own secret."""
     return project_id in store.webhook_secrets(c)

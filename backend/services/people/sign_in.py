@@ -1,4 +1,4 @@
-"""Signing in by somebody who vouches for people: which providers there are, and the session that comes of it."""
+"""Signing in with a provider that authenticates people: which providers there are, and the resulting session."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from backend.store.base import people as store
 
 
 def providers_of(config: ServiceConfig) -> dict[str, Provider]:
-    """By what people can sign in here, by the key that stands in addresses."""
+    """The providers with which people can sign in here, by their key in addresses."""
     found: list[Provider] = []
     if config.openid_issuer and config.openid_client_id and config.openid_client_secret:
         found.append(

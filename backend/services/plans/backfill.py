@@ -1,8 +1,8 @@
-"""Backfill: a suite over commits of the past, when nothing more urgent waits.
+"""Backfill: a suite over past commits, when nothing more urgent waits.
 
-A few runs are asked for at a time, so that each result can say where the next one tells most: evenly spread at first,
-finer where a change must lie between two that were measured. The suite is taken as a newer commit declares it, so that
-a new benchmark can be measured on commits that never knew it.
+A few runs are requested at a time, so that each result can show where the next one is most informative: evenly spread
+at first, finer where a change must lie between two measured ones. The suite is taken as a newer commit declares it, so
+that a new benchmark can be measured on commits from before it existed.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _tell(c: Connection, row: RowMapping, state: str) -> None:
 
 
 def cancel_backfill(c: Connection, backfill_id: str, principal: Principal, now: datetime) -> BackfillView:
-    """Ask for no more; runs of it that wait are taken back, one that runs is let finish."""
+    """Request no more; its waiting runs are withdrawn, a running one may finish."""
     row = store.lock_backfill(c, backfill_id, wait=True)
     if row is None:
         raise NotFound.of("backfill", backfill_id)

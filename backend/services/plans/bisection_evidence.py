@@ -64,12 +64,12 @@ Steps = Mapping[str, Sequence[RowMapping]]
 
 
 def status_of(c: Connection, row: RowMapping) -> tuple[list[PlacedCandidate], BisectionStatus]:
-    """Where a bisection stands."""
+    """The status of a bisection."""
     return places_of(row), standings_of(c, [row], store.steps_of_all(c, [row["id"]]))[row["id"]]
 
 
 def standings_of(c: Connection, rows: Sequence[RowMapping], steps: Steps) -> dict[str, BisectionStatus]:
-    """Where each of these bisections stands; what was measured is read for all of them at once."""
+    """The status of each of these bisections; measurements are read for all of them at once."""
     points = _points_of(c, [row for row in rows if row["side_of"] is None])
     asked = [
         (step["session_id"], row["series_id"])

@@ -1,4 +1,4 @@
-"""Two environments of one commit, or two commits, compared by a session that a person or a schedule asks for."""
+"""Two environments of one commit, or two commits, compared by a session that a person or a schedule requests."""
 
 from __future__ import annotations
 

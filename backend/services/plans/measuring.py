@@ -18,7 +18,7 @@ PATIENCE = timedelta(hours=24)
 
 
 def give_up_lost_sessions(c: Connection, now: datetime) -> list[str]:
-    """Sessions whose round ended without a delivery (lost too often, cancelled), or is taken by nobody."""
+    """Sessions whose round ended without a delivery (lost too often, cancelled), or is taken by no worker."""
     ended = []
     for session_id, state, error in session_store.lost_rounds(c):
         session = session_store.find_session(c, session_id, lock=True)
@@ -42,4 +42,4 @@ STEPS: Mapping[str, Step] = {
     "backfills": lambda c, config, now: backfill.advance_all(c, now),
     "schedules": schedule.serve_due,
 }
-"""The work of one turn of the loop, each piece in a transaction of its own."""
+"""The work of one iteration of the loop, each part in its own transaction."""

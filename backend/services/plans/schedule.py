@@ -1,7 +1,7 @@
-"""Schedules: suites run by the clock, and canaries of what a project stands on.
+"""Schedules: suites that run at set times, and canaries for a project's dependencies.
 
-A project declares them in the tidemark.toml of its newest commit. Every slot is served once however many loops look at
-the clock; of slots that were missed (nobody was there) only the last is made up for.
+A project declares them in the tidemark.toml of its newest commit. Every slot is served once, however many loops look at
+the clock; of missed slots (nothing was running) only the last is made up.
 """
 
 from __future__ import annotations

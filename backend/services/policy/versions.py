@@ -1,7 +1,7 @@
-"""The versions of a project's policy: who changed what, when; and which thresholds a stored version stands for.
+"""The versions of a project's policy: who changed what, when; and the thresholds of a stored version.
 
 A judgement stores the version of its policy: a hash of all thresholds, which differ between series by scopes, by the
-project's load and by a series' own false alarms. What the tables were is kept; they lead back to the thresholds.
+project's load and by a series' own false alarms. The tables are kept; they lead back to the thresholds.
 """
 
 from __future__ import annotations

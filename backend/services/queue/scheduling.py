@@ -16,7 +16,7 @@ from backend.store.queue.groups import RunGroup
 
 
 class Kind(StrEnum):
-    """Why a run was asked for; decides who goes first."""
+    """Why a run was requested; decides which goes first."""
 
     CONFIRM = "confirm"
     PULL_REQUEST = "pull_request"

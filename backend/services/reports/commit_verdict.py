@@ -1,4 +1,4 @@
-"""One word for a commit, for a pipeline that waits for it, and what the word stands on."""
+"""One word for a commit, for a pipeline that waits for it, and what the word is based on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -144,7 +144,7 @@ class SeriesPoints:
     """The points of a series, oldest first. Lists of numbers are numpy arrays; not-a-number: not known.
 
     At granularity hour, day or week a point is a bucket: `value` is its mean, `low` and `high` its extremes, `runs`
-    how many it stands for, `verdict` the worst in it; what only a single point has (smoothed, bands) is empty.
+    how many it covers, `verdict` the worst in it; what only a single point has (smoothed, bands) is empty.
     """
 
     series: NamedSeries

@@ -29,7 +29,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Stands above the row of the commit at which it began (rows are newest first: between it and the one before)."""
+    """Shown above the row of the commit at which it began (rows are newest first: between it and the one before)."""
 
     kind: NoticeKind
     text: str
@@ -43,7 +43,7 @@ class Notice:
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Differences of two environment fingerprints, by name.
 
-    Their hash says nothing to people, and the checkout is the commit's, told by whichever run was first of its hash.
+    Their hash says nothing to people, and the checkout is the commit's, reported by whichever run had its hash first.
     """
     names = sorted((before.keys() | after.keys()) - {"hash", "git"})
     return tuple(

@@ -1,7 +1,7 @@
-"""Suites: where every benchmark stands now against its baseline, testbed by testbed, and the sweeps among its variants.
+"""Suites: where every benchmark is now relative to its baseline, per testbed, and the sweeps among its variants.
 
-A sweep is a parameter of the variants over which a metric makes a curve: a number (ranks, length), or the rungs of a
-ladder (r00_scratch, r01_…), or else whatever names tell the variants apart. Collectives sweep inside a result: their
+A sweep is a parameter of the variants over which a metric makes a curve: a number (ranks, length), the rungs of a
+ladder (r00_scratch, r01_…), or else whatever names distinguish the variants. Collectives sweep inside a result: their
 times by size are metrics, `time_us_1_mib`.
 """
 
@@ -43,7 +43,7 @@ BUS_FACTOR: Mapping[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPoint:
-    """A place on a curve. `baseline` is where the same variant stood before, None while there is no baseline."""
+    """A point on a curve. `baseline`: the earlier value of the same variant, None while there is no baseline."""
 
     x: float | str
     value: float

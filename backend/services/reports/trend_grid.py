@@ -1,7 +1,7 @@
-"""Series side by side over time, as one array: how fast each is against its own value at a base, and the mean of all.
+"""Series side by side over time, as one array: how fast each is relative to its value at a base, and the mean of all.
 
 Everything here is performance: 1 is the base, more is faster, whichever way a metric points. A series that was not
-measured at a moment stands where it last stood; one that has no value at the base or at the head is not counted.
+measured at a moment keeps its last value; one without a value at the base or at the head is not counted.
 """
 
 import math
@@ -103,7 +103,7 @@ def moved(grid: Grid, least: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_
 
 
 def mean_of(grid: Grid, least: float) -> Mean:
-    """The mean line of a grid with the middle 80 % of its series, and where it stands at the head."""
+    """The mean line of a grid with the middle 80 % of its series, and its value at the head."""
     relative = performance(grid)
     both = np.isfinite(relative[:, grid.head])
     compared = int(both.sum())

@@ -86,7 +86,7 @@ def _placed(invalid: ManifestInvalid, text: str) -> tuple[ManifestProblem, ...]:
 
 
 def make_webhook_secret(c: Connection, by: Principal, slug: str, *, now: datetime) -> str:
-    """A new secret of the project's webhook, in place of the one before. It is told this once."""
+    """A new webhook secret for the project, replacing the previous one. It is shown only this once."""
     require_of(c, by, Scope.ADMIN, "project", slug)
     project = find_project(c, slug)
     secret = secrets.token_hex(SECRET_BYTES)

@@ -77,7 +77,7 @@ class Mirror:
         return (self.path / "HEAD").is_file()
 
     def fetch(self) -> None:
-        """Bring every branch up to date, forced ones and deleted ones too. A mirror that is broken is made anew."""
+        """Update every branch, including forced and deleted ones. A broken mirror is created again."""
         self._initialise()
         self._remove_stale_locks()
         try:
@@ -229,7 +229,7 @@ class Mirror:
         return len(said.split()) == 3 and said.split()[1] == b"commit"
 
     def is_on_branch(self, sha: str) -> bool:
-        """Whether a branch leads to this commit: somebody who may write to the repository put it there."""
+        """Whether a branch leads to this commit: someone who may write to the repository put it there."""
         if sha in self.heads().values():
             return True
         if not self.has_commit(sha):

@@ -1,4 +1,4 @@
-"""Runs that somebody asks for: a commit's suites as its own tidemark.toml declares them."""
+"""Runs requested by a person: a commit's suites as its own tidemark.toml declares them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,9 +71,9 @@ def request_commit(
 
 
 def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, commit: CommitRow) -> None:
-    """Refuse what nobody has let onto the workers: code of a fork before a maintainer approved exactly that commit.
+    """Refuse commits that may not reach the workers: code of a fork before a maintainer approved exactly that commit.
 
-    A delivered result names any commit it likes, and a worker would fetch it from wherever the host has it.
+    A delivered result may name any commit, and a worker would fetch it from wherever the host has it.
     """
     number = None if commit.default_position is not None else commit.pull_request
     found = None if number is None else pull_requests.find(c, project.id, number)

@@ -182,7 +182,7 @@ def _record_deleted(c: Connection, project: ProjectRow, names: Sequence[str], no
 
 
 class _Requests:
-    """Asks for the runs of new commits, or notes why there are none."""
+    """Requests the runs of new commits, or records why there are none."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ KERNELS = "kernels"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflinePoint:
     """A measured step. `roof_tflops` is what its intensity allows under the ceilings of its own run, and
-    `share_of_ceiling` is of that; where the run measured no ceilings, the share is as it was told."""
+    `share_of_ceiling` is relative to that; if the run measured no ceilings, it is the share reported."""
 
     flop_per_byte: float
     achieved_tflops: float

@@ -50,9 +50,9 @@ def _note(c: Connection, by: Principal, what: str, regression_id: int, now: date
 
 
 def split(c: Connection, regression_id: int, onset: int, actor: str, now: datetime) -> int:
-    """What began at position `onset` becomes a regression of its own; its number.
+    """What began at position `onset` becomes a separate regression; returns its number.
 
-    Nobody owns it. It is confirmed where the one it comes from was.
+    It has no owner. It is confirmed if the one it comes from was.
     """
     here = _locked(c, [regression_id])
     parent = _open(here, regression_id)

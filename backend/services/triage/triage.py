@@ -83,8 +83,8 @@ def triage(
 
 
 def lock_series(c: Connection, regression_ids: Sequence[int]) -> None:
-    """Before several regressions are triaged in one transaction: their series at once. After the first of them the
-    project is locked, and whoever brings a result of the next has its series locked and waits for the project."""
+    """Before several regressions are triaged in one transaction: lock their series at once. After the first of them the
+    project is locked, and a delivery for the next would hold its series and wait for the project."""
     series_store.lock_by_id(c, {point.series_id for point in point_store.of_regressions(c, regression_ids)})
 
 

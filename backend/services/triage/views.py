@@ -89,7 +89,7 @@ class Regression:
     kind: str
     cause: str | None
     held_back: bool
-    """A real change that is not the code's doing: an alarm about machine or environment, never a red cell."""
+    """A real change not caused by code: an alarm about machine or environment, never a red cell."""
     suite: str | None
     benchmark: str | None
     variant: str | None

@@ -17,8 +17,8 @@ NAME_BYTES = 6
 
 
 class KeptMonth(NamedTuple):
-    """A month that is there. `name` is that of its file: it belongs to the partition, goes with it into a backup, and a
-    month that was dropped and made anew has another. None: it has none yet."""
+    """An existing month. `name` is that of its file: it belongs to the partition, goes with it into a backup, and a
+    month that was dropped and created again has another. None: it has none yet."""
 
     month: datetime
     name: str | None
@@ -100,7 +100,7 @@ def _with_samples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def hold(c: Connection, month: datetime) -> None:
-    """Nobody writes into this month before the transaction is over; reading goes on."""
+    """Nothing is written into this month before the transaction is over; reading continues."""
     for table in PARTITIONED_TABLES:
         c.execute(text(f"LOCK TABLE {table}_{month:%Y_%m} IN SHARE MODE"))
 

@@ -28,7 +28,7 @@ EVENTS = select(live_event.c.id, live_event.c.at, live_event.c.kind, live_event.
 
 
 def insert_event(c: Connection, kind: str, project_id: int | None, payload: dict[str, Any]) -> int:
-    """Store an event; whoever listens hears of it when the transaction commits."""
+    """Store an event; listeners receive it when the transaction commits."""
     statement = insert(live_event).values(kind=kind, project_id=project_id, payload=payload)
     event_id = int(c.execute(statement.returning(live_event.c.id)).scalar_one())
     c.execute(select(func.pg_notify(CHANNEL, str(event_id))))

@@ -29,7 +29,7 @@ class TestbedRow(NamedTuple):
 
 
 class CommitRow(NamedTuple):
-    """A commit and its place on the branch it was looked up on; no position: it is on no branch asked for."""
+    """A commit and its position on the requested branch; no position: it is not on that branch."""
 
     id: int
     sha: str

@@ -1,4 +1,4 @@
-"""Whose a thing is: the project of a run, a series, a regression, by the key that stands in an address."""
+"""The project that something belongs to: a run, a series, a regression, by its key in an address."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

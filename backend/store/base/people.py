@@ -86,7 +86,7 @@ def accounts(c: Connection, limit: int) -> list[AccountRow]:
 
 
 def with_login(c: Connection, login: str, provider: str | None = None) -> list[AccountRow]:
-    """Who is known under this login, however it is capitalised: nobody, somebody, or one for each provider."""
+    """Who is known by this login, however it is capitalized: nobody, one person, or one for each provider."""
     found = ACCOUNTS.where(func.lower(account.c.login) == login.lower())
     if provider is not None:
         found = found.where(account.c.provider == provider)

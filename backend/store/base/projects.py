@@ -1,4 +1,4 @@
-"""Projects as rows: found, made, told to synchronise."""
+"""Projects as rows: found, created, marked to be synchronized."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def find(c: Connection, slug: str) -> ProjectRow | None:
 
 
 def by_id(c: Connection, project_id: int, *, lock: bool = False) -> ProjectRow | None:
-    """`lock`: its settings change by nobody else until the end of the transaction."""
+    """`lock`: nobody else can change its settings until the end of the transaction."""
     wanted = PROJECTS.where(project.c.id == project_id)
     row = c.execute(wanted.with_for_update(key_share=True) if lock else wanted).one_or_none()
     return None if row is None else ProjectRow(**row._mapping)
@@ -97,7 +97,7 @@ def request_sync(c: Connection, project_id: int, now: datetime) -> None:
 
 
 def to_sync(c: Connection, failed_before: datetime) -> list[ProjectRow]:
-    """Projects somebody wants synchronised, the longest waiting first; one that has just failed gets a pause."""
+    """Projects to be synchronized, the longest waiting first; one that has just failed pauses."""
     statement = PROJECTS.where(
         project.c.sync_requested_at.is_not(None),
         project.c.repository_url.is_not(None),
@@ -107,14 +107,14 @@ def to_sync(c: Connection, failed_before: datetime) -> list[ProjectRow]:
 
 
 def set_synced(c: Connection, project_id: int, *, asked_at: datetime | None, now: datetime) -> None:
-    """The sync that was asked for at `asked_at` is done; one asked for meanwhile stays asked for."""
+    """The sync requested at `asked_at` is done; one requested meanwhile stays requested."""
     statement = update(project).where(project.c.id == project_id)
     c.execute(statement.values(synced_at=now, sync_error=None))
     c.execute(statement.where(project.c.sync_requested_at == asked_at).values(sync_requested_at=None))
 
 
 def set_sync_failed(c: Connection, project_id: int, error: str, now: datetime) -> None:
-    """It stays asked for, and is tried again after a pause."""
+    """It stays requested, and is retried after a pause."""
     c.execute(update(project).where(project.c.id == project_id).values(synced_at=now, sync_error=error))
 
 
@@ -135,7 +135,7 @@ def with_oidc_repository(c: Connection, name: str) -> list[ProjectRow]:
 
 
 def request_overdue_syncs(c: Connection, *, synced_before: datetime, now: datetime) -> int:
-    """Ask for the sync of projects that nobody told us about for long; webhooks get lost."""
+    """Request the sync of projects without any news for a long time; webhooks get lost."""
     statement = update(project).where(
         project.c.repository_url.is_not(None),
         project.c.sync_requested_at.is_(None),

@@ -290,7 +290,7 @@ def gate_series(
 
 
 def runs_of_commits(connection: Connection, commit_ids: Sequence[int], testbed_id: int) -> list[BoardRunRow]:
-    """Runs in the order in which they were asked for: of one suite and commit the last is the newest."""
+    """Runs in the order of their requests: for one suite and commit the last is the newest."""
     rows = connection.execute(_RUNS, {"commits": list(commit_ids), "testbed": testbed_id})
     return [BoardRunRow._make(row) for row in rows.all()]
 

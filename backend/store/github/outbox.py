@@ -1,4 +1,4 @@
-"""Messages to GitHub: put here by whoever changes something, sent by the housekeeping loop."""
+"""Messages to GitHub: added by whatever changes something, sent by the housekeeping loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,17 +93,17 @@ _WANT_ISSUES = text(
 
 
 def want_reply(c: Connection, project_id: int, comment_id: str, memory: Mapping[str, Any]) -> None:
-    """Somebody said something to us in a comment. Once noted, the same comment is noted no more."""
+    """A command was given in a comment. Each comment is recorded only once."""
     c.execute(_WANT_REPLY, {"project": project_id, "comment": comment_id, "memory": orjson.dumps(memory).decode()})
 
 
 def want_issues(c: Connection) -> int:
-    """The issues of regressions that were confirmed, or have changed since they were told."""
+    """The issues of regressions that were confirmed, or have changed since they were last sent."""
     return c.execute(_WANT_ISSUES).rowcount
 
 
 def remember(c: Connection, row: "OutboxRow", memory: Mapping[str, Any]) -> None:
-    """Keep what was done, before it is told."""
+    """Store what was done, before it is sent."""
     c.execute(update(github_outbox).where(_this(row)).values(memory=dict(memory)))
 
 
@@ -141,7 +141,7 @@ def _this(row: OutboxRow) -> Any:
 
 
 def set_sent(c: Connection, row: OutboxRow, *, remote_id: str | None, memory: Mapping[str, Any], now: datetime) -> None:
-    """It is told. What was wanted meanwhile stays wanted."""
+    """It was sent. What was requested meanwhile stays requested."""
     statement = update(github_outbox).where(_this(row))
     c.execute(statement.values(remote_id=remote_id, memory=dict(memory), sent_at=now, attempts=0, error=None))
     unchanged = github_outbox.c.wanted_at == row.wanted_at
@@ -149,7 +149,7 @@ def set_sent(c: Connection, row: OutboxRow, *, remote_id: str | None, memory: Ma
 
 
 def set_failed(c: Connection, row: OutboxRow, error: str, send_after: datetime | None) -> None:
-    """Not told: tried again at `send_after`, or given up (None). What was wanted meanwhile is tried all the same."""
+    """Not sent: retried at `send_after`, or given up (None). What was requested meanwhile is tried anyway."""
     state = "gave_up" if send_after is None else "waiting"
     values = {"state": state, "error": error[:2000], "send_after": send_after, "attempts": row.attempts + 1}
     unchanged = github_outbox.c.wanted_at == row.wanted_at
@@ -157,7 +157,7 @@ def set_failed(c: Connection, row: OutboxRow, error: str, send_after: datetime |
 
 
 def prune(c: Connection, before: datetime) -> int:
-    """Forget what was told long ago. Not issues: a regression may stay open for years, and has but one."""
+    """Delete what was sent long ago. Not issues: a regression may stay open for years, and has only one."""
     old = and_(github_outbox.c.wanted_at < before, github_outbox.c.kind != "issue")
     return c.execute(delete(github_outbox).where(old)).rowcount
 

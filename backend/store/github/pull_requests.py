@@ -67,7 +67,7 @@ def approve(c: Connection, project_id: int, number: int, sha: str, actor: str) -
 
 
 def set_fork(c: Connection, project_id: int, number: int, sha: str) -> None:
-    """This head is a fork's, whatever was told of it."""
+    """This head is a fork's, whatever was reported about it."""
     statement = update(pull_request).where(
         pull_request.c.project_id == project_id, pull_request.c.number == number, pull_request.c.head_sha == sha
     )

@@ -79,5 +79,5 @@ def dated_line(c: Connection, branch_id: int) -> list[tuple[str, datetime | None
 
 
 def lock_branch(c: Connection, branch_id: int) -> None:
-    """Nobody else appends to the branch until the end of the transaction."""
+    """No one else appends to the branch until the end of the transaction."""
     c.execute(text("SELECT FROM branch WHERE id = :branch FOR NO KEY UPDATE"), {"branch": branch_id})

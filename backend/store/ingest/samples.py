@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from backend.store.ingest.packed import unpack
 
 COLUMNS = "m.processes, m.samples, m.samples_packed, m.sample_counts"
-"""Of a row of `measurement m`: what `by_process` asks for, under these names."""
+"""Columns of a row of `measurement m` that `by_process` needs, under these names."""
 
 
 def stored_counts(counts: Sequence[int], processes: int) -> Sequence[int]:

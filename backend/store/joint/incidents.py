@@ -32,7 +32,7 @@ class JointSeriesRow(NamedTuple):
 
 
 class ArrivedRun(NamedTuple):
-    """A run on the default branch, as it stands."""
+    """A run on the default branch, in its current state."""
 
     id: str
     suite: str
@@ -65,7 +65,7 @@ class AcceptedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A session that was asked for, and what became of it."""
+    """A requested session, and its outcome."""
 
     id: int
     suite: str
@@ -147,12 +147,12 @@ _STILL_ACCEPTED = text(f"SELECT v.id FROM regression_event v WHERE v.id = ANY(:i
 
 
 def lock(c: Connection, project_id: int) -> None:
-    """Whoever judges the series of a project jointly does so alone, until the end of the transaction."""
+    """Only one process judges the series of a project jointly, until the end of the transaction."""
     c.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name), :project)"), {"name": LOCK, "project": project_id})
 
 
 def projects_to_read(c: Connection, since: datetime, now: datetime) -> list[int]:
-    """Projects with results since then, with sessions whose answers nobody has read, or whose pause is over."""
+    """Projects with results since then, with unread answers of sessions, or whose pause is over."""
     return list(c.execute(_TO_READ, {"since": since, "now": now}).scalars())
 
 
@@ -190,7 +190,7 @@ def accepted(c: Connection, project_id: int, since: datetime) -> list[AcceptedCh
 
 
 def still_accepted(c: Connection, event_ids: Iterable[int]) -> set[int]:
-    """Of these decisions those that nobody has undone."""
+    """Those of these decisions that were not undone."""
     return set(c.execute(_STILL_ACCEPTED, {"ids": list(event_ids)}).scalars())
 
 
@@ -269,8 +269,8 @@ def bind(c: Connection, incident_id: int, regression_id: int) -> None:
 
 
 def forget_from(c: Connection, project_id: int, position: int) -> None:
-    """From this position on other commits stand where those were that incidents were reported of: the detector, which
-    begins anew, reports them where they are now."""
+    """From this position on, commits have moved: incidents there are forgotten or cut short; the detector, which
+    starts over, reports them where they are now."""
     c.execute(_FORGET, {"project": project_id, "first": position})
     c.execute(_CUT_SHORT, {"project": project_id, "first": position})
 
@@ -359,7 +359,7 @@ def put_question(c: Connection, project_id: int, where: Stretch, *, after: str, 
 
 def renumber_questions(c: Connection, project_id: int, first: int) -> list[str]:
     """From this position on commits have moved: questions about them follow, those about lost ones are dropped. Returns
-    the sessions that nobody needs any more."""
+    the sessions that are no longer needed."""
     values = {"project": project_id, "first": first}
     lost = [row.session_id for row in c.execute(_DROP_LOST, values) if row.state in OPEN]
     c.execute(_RENUMBER, values)
@@ -371,7 +371,7 @@ def answered(c: Connection, question_id: int, run_id: str) -> None:
 
 
 def leave_unheard(c: Connection, project_id: int, suite: str, run_id: str, *, awaited: int) -> None:
-    """Answers to all questions but this one count as read after a run: the judge, begun anew, asked otherwise."""
+    """Mark answers to all other questions as read after a run: the judge started over and asked something else."""
     values = {"project": project_id, "suite": suite, "run": run_id, "awaited": awaited, "open": list(OPEN)}
     c.execute(_LEAVE_UNHEARD, values)
 
@@ -383,5 +383,5 @@ def arms(c: Connection, project_id: int, where: Stretch, *, avoid: str | None, a
 
 
 def same_question(c: Connection, project_id: int, where: Stretch) -> list[str]:
-    """Sessions of a single suspect between two positions that nobody has begun."""
+    """Sessions of a single suspect between two positions that have not begun."""
     return list(c.execute(_SAME_QUESTION, {"project": project_id, **where._asdict()}).scalars())

@@ -1,4 +1,4 @@
-"""Which suites the joint detector cannot read for a while, and how many sessions a project asked for by itself."""
+"""Which suites the joint detector cannot read for a while, and how many sessions a project requested automatically."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def paused_by_project(c: Connection) -> dict[str, int]:
 
 
 def asked_since(c: Connection, project_id: int, since: datetime) -> list[datetime]:
-    """When confirming sessions were asked for that nobody but the service wanted, the newest first."""
+    """When confirming sessions were requested automatically, the newest first."""
     return list(c.execute(_ASKED, {"project": project_id, "since": since}).scalars())

@@ -1,4 +1,4 @@
-"""Points of series: what stands at each position, read in stretches."""
+"""Points of series: the current one at each position, read in ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.store.base import wire
 
 @record()
 class StoredPoint:
-    """A point that stands in a series: where, of which runs, and what they measured."""
+    """A current point of a series: where, of which runs, and what they measured."""
 
     position: int
     commit: str
@@ -128,7 +128,7 @@ ORDER BY j.measured_at DESC, j.id DESC LIMIT 1
 
 
 def last_point(c: Connection, series_id: int) -> StoredPoint | None:
-    """The newest point that was ever judged on the default branch, whether it stands or not."""
+    """The newest point ever judged on the default branch, whether it is current or not."""
     (rows,) = wire.send(c, (_LAST_POINT, {"series": series_id}))
     if not rows:
         return None

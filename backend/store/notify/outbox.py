@@ -17,7 +17,7 @@ class UnseenEvent:
     project_id: int
     kind: str
     times_over: int
-    """How often the regression had ended before: one that comes back is told of again."""
+    """How often the regression had ended before: one that comes back is reported again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ _UNSEEN = text(
 
 
 def unseen(c: Connection, limit: int) -> list[UnseenEvent]:
-    """Events of regressions that were not yet held against the rules, the oldest first."""
+    """Events of regressions that were not yet matched with the rules, the oldest first."""
     return [UnseenEvent(**row._mapping) for row in c.execute(_UNSEEN, {"limit": limit})]
 
 
 def forget(c: Connection, event_ids: Sequence[int]) -> None:
-    """They have been held against the rules."""
+    """They have been matched with the rules."""
     c.execute(delete(unseen_event).where(unseen_event.c.event_id.in_(event_ids)))
 
 
@@ -91,7 +91,7 @@ def due(c: Connection, now: datetime, limit: int) -> list[MessageRow]:
 
 
 def claim(c: Connection, ids: Sequence[int]) -> list[int]:
-    """Mark messages as being sent; those of them that still waited. Nobody else sends these."""
+    """Mark messages as being sent; returns those that were still waiting. Nobody else sends these."""
     statement = (
         update(notify_message)
         .where(notify_message.c.id.in_(ids), notify_message.c.state == "waiting")
@@ -137,7 +137,7 @@ def listed(c: Connection, project_id: int, limit: int) -> list[MessageRow]:
 
 
 def tests_since(c: Connection, rule_id: int, since: datetime) -> int:
-    """How many tests of a rule were asked for since then."""
+    """How many tests of a rule were requested since then."""
     wanted = select(func.count()).where(
         notify_message.c.rule_id == rule_id, notify_message.c.kind == "test", notify_message.c.wanted_at >= since
     )
@@ -145,6 +145,6 @@ def tests_since(c: Connection, rule_id: int, since: datetime) -> int:
 
 
 def prune(c: Connection, before: datetime) -> int:
-    """Forget tests and digests of long ago. What was told of a regression is kept with it, and never told again."""
+    """Delete old tests and digests. Messages about a regression are kept with it, and never sent again."""
     old = delete(notify_message).where(notify_message.c.kind != "event", notify_message.c.wanted_at < before)
     return c.execute(old).rowcount

@@ -1,4 +1,4 @@
-"""Rules of projects: who is told of what, and where."""
+"""Rules of projects: who is notified of what, and where."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

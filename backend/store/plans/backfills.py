@@ -1,4 +1,4 @@
-"""Backfills and the runs they asked for."""
+"""Backfills and the runs they requested."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def end_backfill(c: Connection, backfill_id: str, state: str, reason: str, now: 
 
 
 def want_no_more(c: Connection, backfill_id: str, runs: int) -> None:
-    """There are no further commits to measure: what was asked for is all."""
+    """There are no further commits to measure: everything has been requested."""
     c.execute(update(backfill).where(backfill.c.id == backfill_id).values(runs_wanted=runs))
 
 
@@ -64,7 +64,7 @@ def find_backfill(c: Connection, backfill_id: str) -> RowMapping | None:
 
 
 def lock_backfill(c: Connection, backfill_id: str, *, wait: bool = False) -> RowMapping | None:
-    """None as well where somebody else is moving it on, unless that is to be waited for."""
+    """Also None if another process is advancing it, unless the caller waits for that."""
     return c.execute(_LOCK_IN_TURN if wait else _LOCK, {"id": backfill_id}).mappings().one_or_none()
 
 

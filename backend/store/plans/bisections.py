@@ -86,7 +86,7 @@ def find_bisection(c: Connection, bisection_id: str) -> RowMapping | None:
 
 
 def lock_bisection(c: Connection, bisection_id: str, *, wait: bool = False) -> RowMapping | None:
-    """None as well where somebody else is moving it on, unless that is to be waited for."""
+    """Also None if another process is advancing it, unless the caller waits for that."""
     return c.execute(_LOCK_IN_TURN if wait else _LOCK, {"id": bisection_id}).mappings().one_or_none()
 
 
@@ -115,7 +115,7 @@ def steps_of(c: Connection, bisection_id: str) -> Sequence[RowMapping]:
 
 
 def steps_of_all(c: Connection, bisection_ids: Iterable[str]) -> dict[str, list[RowMapping]]:
-    """The steps of each of these bisections, in the order they were asked for."""
+    """The steps of each of these bisections, in the order of their requests."""
     steps: dict[str, list[RowMapping]] = {bisection_id: [] for bisection_id in bisection_ids}
     for row in c.execute(_STEPS, {"bisections": list(steps)}).mappings():
         steps[row["bisection_id"]].append(row)

@@ -50,7 +50,7 @@ def due(c: Connection, now: datetime) -> Sequence[RowMapping]:
 
 
 def take_slot(c: Connection, project_id: int, name: str, slot_at: datetime, now: datetime) -> bool:
-    """Whether the slot is ours: nobody has served it."""
+    """Whether the slot is ours: it has not been served."""
     statement = upsert(schedule_slot).values(project_id=project_id, name=name, slot_at=slot_at, served_at=now)
     taken = statement.on_conflict_do_nothing().returning(schedule_slot.c.name)
     return c.execute(taken).one_or_none() is not None

@@ -35,7 +35,7 @@ class Tables(NamedTuple):
     declared: dict[str, Any]
     """By its tidemark.toml."""
     chosen: dict[str, Any]
-    """In the interface; what stands there wins."""
+    """Chosen on the server; it takes precedence."""
     points_per_week: float
 
 
@@ -84,7 +84,7 @@ _TO_REJUDGE = text(
 
 
 def claim_preview(c: Connection, project_id: int) -> bool:
-    """Whether nobody else works on a preview of this project; held for the rest of the transaction."""
+    """Whether no one else works on a preview of this project; held for the rest of the transaction."""
     statement = text("SELECT pg_try_advisory_xact_lock(hashtext('tidemark preview'), :project)")
     return bool(c.scalar(statement, {"project": project_id}))
 

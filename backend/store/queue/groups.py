@@ -186,7 +186,7 @@ def served_statement(testbed_id: int, project_id: int, kind: str, now: datetime)
 
 
 def count_use(c: Connection, *, now: datetime, counted_before: datetime, halves_after_s: float) -> None:
-    """Add what runs at work have used since they were counted last."""
+    """Add what runs in progress have used since they were last counted."""
     wire.send(c, UNHURRIED, (_COUNT_USE, {"now": now, "counted_before": counted_before, "halves": halves_after_s}))
 
 

@@ -82,7 +82,7 @@ class HeldRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedLoad:
     """How many messages the workers of a testbed can use: those that serve every project, or only `project_id`.
-    `isolated`: idle workers that may run projects that are not trusted; `unclaimed`: messages nobody has taken yet."""
+    `isolated`: idle workers that may run untrusted projects; `unclaimed`: messages not taken yet."""
 
     testbed_id: int
     name: str
@@ -169,8 +169,8 @@ FOR UPDATE OF r SKIP LOCKED
 def lock_run_to_lease(
     c: Connection, run_id: str, worker: wire.Statement
 ) -> tuple[LeaseableRun | None, SeenWorker | None]:
-    """The run, locked, and the worker that asks for it (`worker`: its `worker_statement`), in one round trip.
-    No run: it does not exist, or another worker is leasing it this very moment. No worker: its name belongs to another
+    """The run, locked, and the worker that requests it (`worker`: its `worker_statement`), in one round trip.
+    No run: it does not exist, or another worker is leasing it at this moment. No worker: its name belongs to another
     token."""
     _, rows, said = wire.send(c, UNHURRIED, (_LOCK_TO_LEASE, {"run": run_id}), worker)
     ready = LeaseableRun(**{**rows[0]._asdict(), "parents": tuple(rows[0].parents)}) if rows else None
@@ -251,7 +251,7 @@ _EXPIRED = "SELECT id FROM run WHERE state IN ('leased', 'running') AND lease_ex
 
 
 def expired_runs(c: Connection, now: datetime, longest: datetime) -> list[HeldRun]:
-    """Runs whose worker has not been heard of for too long, locked. Nobody holds a lease beyond `longest`."""
+    """Runs whose worker has been silent for too long, locked. No lease lasts longer than `longest`."""
     _, found = wire.send(c, (_SHORTEN, {"longest": longest}), (_EXPIRED, {"now": now}))
     if not found:
         return []

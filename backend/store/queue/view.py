@@ -1,4 +1,4 @@
-"""Reads of the queue's page: runs at work, the front of every group that waits, and how long suites take."""
+"""Reads of the queue's page: runs in progress, the front of every waiting group, and how long suites take."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ _USE = text(
 
 
 def open_runs(c: Connection, of_each: int) -> list[QueueRow]:
-    """Runs at work, then those that wait, `of_each` of every group, in the order of the group."""
+    """Runs in progress, then those that wait, `of_each` of every group, in the order of the group."""
     return [QueueRow._make(row) for row in c.execute(_OPEN, {"of_each": of_each}).all()]
 
 

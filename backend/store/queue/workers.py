@@ -1,4 +1,4 @@
-"""Workers: made known at their first word, and told what state they should be in."""
+"""Workers: registered at their first contact, and told what state they should be in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -117,7 +117,7 @@ _UPDATE = text(
 
 
 def update(c: Connection, branch_id: int, point: KnownPoint, now: datetime) -> None:
-    """Store a change point as it stands now."""
+    """Store a change point in its current state."""
     c.execute(
         _UPDATE,
         {

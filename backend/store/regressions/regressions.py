@@ -30,7 +30,7 @@ class Surroundings:
 
 
 def lock(c: Connection, project_id: int) -> None:
-    """Whoever changes regressions of a project takes turns, so that two runs cannot open the same one twice."""
+    """Changes to regressions of a project take turns, so that two runs cannot open the same one twice."""
     c.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name), :project)"), {"name": LOCK, "project": project_id})
 
 
@@ -165,8 +165,8 @@ _TOLD_SINCE = text(
 
 
 def told_since(c: Connection, project_id: int, since: datetime) -> dict[int, bool]:
-    """The regressions that were opened since then, were confirmed or turned out to be a machine's doing, and were not
-    taken back; of each whether people were told that the code is slower."""
+    """The regressions that were opened since then, were confirmed or turned out to be caused by a machine, and were not
+    withdrawn; for each, whether people were notified of slower code."""
     return {row.id: row.is_told for row in c.execute(_TOLD_SINCE, {"project": project_id, "since": since})}
 
 
@@ -233,7 +233,7 @@ _STANDING_ALARMS = text(
 
 
 def standing_alarms(c: Connection) -> list[Any]:
-    """Alarms about machines, environments and ways of measuring that nobody has settled yet."""
+    """Alarms about machines, environments and methods that are not settled yet."""
     return list(c.execute(_STANDING_ALARMS))
 
 

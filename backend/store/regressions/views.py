@@ -72,8 +72,8 @@ def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMap
 
 
 def listing(filters: Iterable[str], limit: int) -> str:
-    """The statement of `listed`. What is to be listed is chosen first: joined with the rest before it is limited, it
-    would be planned anew each time it is asked for, which took longer than to answer it."""
+    """The statement of `listed`. What to list is chosen first: joined with the rest before it is limited, it
+    would be planned again for each request, which took longer than to answer it."""
     where = " AND ".join(CONDITIONS[name] for name in filters) or "true"
     return _shown(
         f"SELECT g.* FROM regression g JOIN testbed t ON t.id = g.testbed_id WHERE {where} "

@@ -92,7 +92,7 @@ _RESULTS = text(
 
 
 def runs(c: Connection, commits: Sequence[int], testbed_id: int) -> list[ComparedRunRow]:
-    """Runs of these commits on a testbed, in the order in which they were asked for."""
+    """Runs of these commits on a testbed, in the order of their requests."""
     rows = c.execute(_RUNS, {"commits": list(commits), "testbed": testbed_id})
     return [ComparedRunRow._make(row) for row in rows.all()]
 

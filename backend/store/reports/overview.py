@@ -12,7 +12,7 @@ from backend.store.base import wire
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`waiting`: runs that are queued or at work."""
+    """`waiting`: runs that are queued or in progress."""
 
     id: int
     slug: str
@@ -209,5 +209,5 @@ def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:
 
 
 def run_counts(c: Connection, project_id: int | None, since: datetime) -> dict[str, int]:
-    """How many runs are in each state: all that are open, and those that were asked for since a moment."""
+    """How many runs are in each state: all that are open, and those requested since a moment."""
     return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id, "since": since}).all()}

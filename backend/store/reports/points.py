@@ -1,4 +1,4 @@
-"""Reads of a series at one commit: what was judged there, what the run measured, and how the phases stood."""
+"""Reads of a series at one commit: what was judged there, what the run measured, and its phases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ class SeriesInfo(NamedTuple):
 
 
 class ListedSeries(NamedTuple):
-    """A series in a list, with where it stands now."""
+    """A series in a list, with its newest point."""
 
     id: int
     testbed: str

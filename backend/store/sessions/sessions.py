@@ -1,4 +1,4 @@
-"""Sessions: asked for, queued round by round, and what their arms measured."""
+"""Sessions: requested, queued round by round, and what their arms measured."""
 
 from __future__ import annotations
 
@@ -263,13 +263,13 @@ _END_ROUND = text(
 
 
 def runs_of(c: Connection, session_ids: Iterable[str]) -> dict[str, list[str]]:
-    """The queue entries of the rounds of each session, in the order they were asked for."""
+    """The queue entries of the rounds of each session, in the order of their requests."""
     return {row.session_id: row.ids for row in c.execute(_RUNS, {"sessions": list(session_ids)})}
 
 
 def rounds_at_hand(c: Connection, session_id: str) -> list[str]:
-    """Open rounds of a session, locked, less those that somebody is leasing or delivering this very moment: a delivery
-    holds its round and waits for the series, which whoever calls a session off may hold."""
+    """Open rounds of a session, locked, except those being leased or delivered at this moment: a delivery
+    holds its round and waits for the series, which the caller that cancels a session may hold."""
     return list(c.execute(_AT_HAND, {"session": session_id}).scalars())
 
 
@@ -304,5 +304,5 @@ def lost_rounds(c: Connection) -> list[tuple[str, str, str | None]]:
 
 
 def forgotten(c: Connection, before: datetime) -> list[str]:
-    """Sessions whose next round nobody took since then."""
+    """Sessions whose next round no worker has taken since then."""
     return list(c.execute(_FORGOTTEN, {"before": before}).scalars())

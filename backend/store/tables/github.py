@@ -1,4 +1,4 @@
-"""The tables of what GitHub told and is told: deliveries of its webhook, pull requests, and the outbox."""
+"""The tables for GitHub: deliveries of its webhook, pull requests, and the outbox."""
 
 from sqlalchemy import (
     Boolean,

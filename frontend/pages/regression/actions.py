@@ -41,7 +41,7 @@ def split(
     onset: Annotated[int, Form(ge=0, le=2**31 - 1)],
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make what began at another commit a case of its own."""
+    """Make what began at another commit a separate case."""
     visit.check_action(csrf_token, Scope.WRITE, regressions=[regression_id])
     regroup.act_split(visit.c, visit.principal, regression_id, onset, visit.now)
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)

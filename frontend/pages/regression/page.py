@@ -102,7 +102,7 @@ def regression_page(visit: Visiting, regression_id: int) -> Response:
 
 
 def series_on_show(visit: Visit, it: Regression, face: AffectedSeries | None) -> dict[str, Any]:
-    """The series that stands for all that are affected: its name, its page, its trend around the onset."""
+    """The series that represents all that are affected: its name, its page, its trend around the onset."""
     figure, label = trend(visit, it, face)
     return {
         "face": face,
@@ -149,7 +149,7 @@ def neighbours(number: int, listed: Sequence[int]) -> dict[str, Any]:
 
 
 def upstream(visit: Visit, it: Regression) -> UpstreamReport | None:
-    """The draft for somebody else's project, where it is their newer version that is slower."""
+    """The draft for another project, if its newer version is slower."""
     if not upstream_report.is_upstream(it.cause):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A regression in a sentence and seven facts: how much, since when, whether still, whose doing."""
+"""A regression in a sentence and seven facts: how much, since when, whether still, and its cause."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -80,7 +80,7 @@ def merged_sentence(it: Regression, events: Sequence[RegressionEvent]) -> Markup
 
 
 def ending(it: Regression) -> str:
-    """How it stands, and whose doing it is."""
+    """Its status, and its cause."""
     if it.state in DECIDED:
         return DECIDED[it.state]
     if it.state == "fixed":
@@ -94,7 +94,7 @@ def ending(it: Regression) -> str:
 
 
 def whose(it: Regression) -> str:
-    """: j.tsai’s “router: top-k in fp32”, where one commit is left; nobody is named while several could be it."""
+    """: j.tsai’s “router: top-k in fp32”, if one commit is left; nobody is named while several could be it."""
     if it.suspect_commits is not None and it.suspect_commits > 1:
         return f": one of {plural(it.suspect_commits, 'commit')}, not yet bisected"
     if it.first_bad is None or not it.first_bad.message or it.suspect_commits is None:
@@ -136,7 +136,7 @@ def since(at: datetime | None, now: datetime) -> str:
 
 
 def latest(face: AffectedSeries | None) -> str:
-    """Where the series stands now."""
+    """The series' current level."""
     if face is None or face.latest_change is None:
         return ""
     return f"{numbers.cost_change(face.latest_change)} in the latest run"

@@ -1,4 +1,4 @@
-"""What a regression is called and how it stands, in a few words: the same in the list and on its page."""
+"""A regression's name and status, in a few words: the same in the list and on its page."""
 
 from markupsafe import Markup
 
