@@ -71,7 +71,7 @@ def usable_cpus() -> int | None:
 
 
 def accelerator_name() -> str | None:
-    """The first accelerator's name, asked of torch in a process of its own; None where torch sees none."""
+    """The first accelerator's name, queried from torch in a separate process; None if torch sees none."""
     asked = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
     done = subprocess.run([sys.executable, "-P", "-c", asked], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None

@@ -16,7 +16,7 @@ FILE = Path(__file__).with_name("expected_times.json")
 """Seconds by accelerator (or `cpu`), preset and case; `python -m benchmarks learn` writes it."""
 
 CPU = "cpu"
-"""Stands for every CPU: of the cpu preset only the order of seconds matters."""
+"""Represents every CPU: for the cpu preset only the order of magnitude of seconds matters."""
 
 START_S = {Preset.CPU: 3.0, Preset.SMOKE: 12.0, Preset.FULL: 30.0}
 """Estimate of one process: start of torch, check, warm-up, measuring, and the readings before and after."""

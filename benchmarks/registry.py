@@ -69,9 +69,9 @@ def choose(
 
 
 def cases_of(benchmark: Benchmark, preset: Preset, *, plugged_in: bool = False) -> tuple[Selected, ...]:
-    """The cases of a benchmark; those that an implementation stands in, without the keys it makes meaningless, once.
+    """The cases of a benchmark; those that an implementation replaces, without the keys it makes meaningless, once.
 
-    A case that an implementation cannot be asked for is not applicable to one.
+    A case that an implementation cannot provide is not applicable to it.
     """
     cases = [Selected(benchmark, case) for case in benchmark.cases(preset)]
     if not plugged_in:

@@ -71,7 +71,7 @@ class Case:
 
 
 FEW = 2
-"""Fresh processes of a variant at the cpu preset that stands beside others: the suite must end within minutes there."""
+"""Fresh processes of a secondary variant at the cpu preset: the suite must end within minutes there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

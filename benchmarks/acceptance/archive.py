@@ -61,7 +61,7 @@ class UnreadableArchive(WrongCall):
 
 
 class Archive:
-    """The kept folder, unpacked for as long as a call lasts; `keep` writes the one file anew."""
+    """The kept folder, unpacked for the duration of a call; `keep` rewrites the one file."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path, self.folder = path, folder

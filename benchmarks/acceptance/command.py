@@ -176,10 +176,10 @@ def measure_units(
     code: str,
     measure: Callable[[Unit, float], UnitOutcome],
 ) -> str | None:
-    """Measures what is missing and fits the time that is left; each unit is kept as soon as it ends.
+    """Measures what is missing and fits into the remaining time; each unit is stored as soon as it ends.
 
-    In the first part a failure ends the call, with its log: what is broken there is broken for all that follows. The
-    next call tries it again if the code has changed, and else goes on without it. Returns why the call must end.
+    In the first part a failure ends the call, with its log: what is broken there is broken for everything that follows.
+    The next call retries it if the code has changed, and otherwise continues without it. Returns why the call must end.
     """
     for unit in _still_to_do(units, archive, code):
         left, share, expected_s = watch.left_s(), watch.share_left(), _expected_s(unit, archive)

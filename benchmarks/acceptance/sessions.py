@@ -1,7 +1,7 @@
 """Interleaved sessions of one code against itself, slowed down in half of the processes: all of them must be found.
 
-A session is ABBA in fresh processes; its change is the quotient of the arms' medians less one. What a change may be by
-chance is told by the same processes: four neighbouring ones of one arm ran the same code, so each way to divide them
+A session is ABBA in fresh processes; its change is the ratio of the arms' medians minus one. The same processes show
+how large a change can be by chance: four neighbouring ones of one arm ran the same code, so each way to divide them
 two and two is a session in which nothing changed. The three ways are independent contrasts of four values.
 """
 

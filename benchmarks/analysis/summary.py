@@ -63,8 +63,8 @@ def is_bimodal(values: Sequence[float]) -> bool:
 
 
 def as_told(sample: float) -> float:
-    """A sample with the digits that a clock tells: seven. Events of a GPU are floats of 32 bits, with half a
-    microsecond between them; what stands behind is left over from a division. Whole numbers were counted, and stay."""
+    """A sample with the seven digits that a clock has. GPU events are 32-bit floats with a resolution of half a
+    microsecond; further digits are left over from a division. Integers were counted, and stay."""
     return sample if float(sample).is_integer() else float(f"{sample:.7g}")
 
 

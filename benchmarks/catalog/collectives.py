@@ -20,7 +20,7 @@ SECONDS_PER_SIZE = {Preset.CPU: 0.12, Preset.SMOKE: 0.5, Preset.FULL: 2.0}
 WITH_PLACEMENT = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
 
 IN_SWITCH = ("nvls_on", "nvls_off")
-"""NCCL told to use NVLink SHARP, where the switch adds and copies, or not to."""
+"""NCCL with or without NVLink SHARP, in which the switch adds and copies."""
 TRANSPORTS = {
     Operation.ALL_REDUCE: (*IN_SWITCH, "symm_one_shot", "symm_two_shot", "symm_multimem"),
     Operation.ALL_GATHER: (*IN_SWITCH, "symm_multimem"),

@@ -1,4 +1,4 @@
-"""A profiled run of its own, never inside timed samples: self time per kernel and phase, a trace for Perfetto."""
+"""A separate profiled run, never inside timed samples: self time per kernel and phase, a trace for Perfetto."""
 
 from __future__ import annotations
 

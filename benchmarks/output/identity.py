@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.output.ulid import new_ulid
 
 NO_COMMIT = "0" * 40
-"""Stands where code lies outside of any git repository."""
+"""Used if code is outside of any git repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

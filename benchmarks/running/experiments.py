@@ -32,7 +32,7 @@ class ArmOutcome:
 
 
 def run_experiment(name: str, selected: Selected, implementation: str | None) -> list[ArmOutcome]:
-    """Runs every arm in a fresh process of its own."""
+    """Runs every arm in a fresh process."""
     arms = _arms(name, selected)
     launcher = Launcher()
     return [_outcome(arm, config, selected, implementation, launcher, name) for arm, config in arms]

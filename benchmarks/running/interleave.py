@@ -49,7 +49,7 @@ class Interleaved:
 
 
 def measure(request: Interleaved, folder: Path) -> Iterator[tuple[ArmTurn, Path]]:
-    """Runs every turn in its checkout, each a run of its own; yields where each wrote its run."""
+    """Runs every turn in its checkout, each as a separate run; yields where each wrote its run."""
     session, order = f"S-{new_ulid()}", "".join("A" if turn.arm == "base" else "B" for turn in abba(request.rounds))
     base_commit, pinned = _commit(request.base), folder / "pins.json"
     for position, turn in enumerate(abba(request.rounds)):

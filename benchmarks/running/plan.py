@@ -12,7 +12,7 @@ from benchmarks.registry import Selected
 from benchmarks.spec import Preset, Role
 
 PROCESSES = {Preset.CPU: 3, Preset.SMOKE: 1, Preset.FULL: 5}
-"""Fresh processes per variant, unless `--processes` says otherwise; `full` goes on to the stated precision."""
+"""Fresh processes per variant, unless `--processes` says otherwise; `full` continues to the stated precision."""
 
 MOST_PROCESSES = 12
 

@@ -103,8 +103,8 @@ def own_group() -> frozenset[int]:
 def strangers(pids: frozenset[int], ours: frozenset[int]) -> int:
     """How many of these processes are neither ours nor of another namespace.
 
-    A driver counts processes by the numbers of the host. In a container those are not ours: ours would be among them
-    under other numbers, so only what this system knows by that number can be told to be a stranger.
+    A driver identifies processes by the host's ids. In a container our own have different ids, and would appear under
+    the host's, so only a process that this system knows by that id can be called a stranger.
     """
     return sum(1 for pid in pids - ours if Path(f"/proc/{pid}").exists())
 

@@ -1,6 +1,6 @@
 """Telemetry of the machine while the suite runs: every source that answers, read ten times a second.
 
-A run has the summary of all of it, a result that of its own measured windows.
+A run has the summary of everything, a result that of its own measured windows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Source:
 
 @dataclass(slots=True)
 class Telemetry:
-    """Reads every probe on a thread of its own, between `started` and `stop`."""
+    """Reads every probe on a separate thread, between `started` and `stop`."""
 
     sources: list[_Source]
     _done: threading.Event = field(default_factory=threading.Event)

@@ -212,7 +212,7 @@ class Launch(_Ceiling):
             self.one.add_(1.0)
 
     def check(self) -> Correctness:
-        """As many additions as were asked for."""
+        """As many additions as requested."""
         result = Correctness(reference="counting")
         self.one.zero_()
         self.many()

@@ -1,8 +1,8 @@
-"""The host clock: what an interval cost this thread, with the neighbours' time slices taken out.
+"""The host clock: what an interval cost this thread, without the neighbours' time slices.
 
-On a shared machine the wall clock charges us for the time other processes ran. The kernel keeps the thread's own CPU
-time and the time it stood in the run queue; so an interval costs its CPU time if the thread never slept in it, else
-its wall time less the queueing (a sleep, a lock, a worker thread or a disk is our cost and stays in).
+On a shared machine the wall clock includes the time other processes ran. The kernel records the thread's own CPU
+time and its time in the run queue; so an interval costs its CPU time if the thread never slept in it, else
+its wall time minus the queueing (a sleep, a lock, a worker thread or a disk is our cost and stays in).
 """
 
 from __future__ import annotations

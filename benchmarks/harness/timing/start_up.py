@@ -13,7 +13,7 @@ _COMPILER = "torch._dynamo"
 
 
 class _CompilerWhenNeeded(ModuleType):
-    """Stands for torch's compiler until something asks for more of it than what eager code asks.
+    """Takes the place of torch's compiler until something needs more of it than eager code does.
 
     Then it gives way to the real module.
     """

@@ -1,4 +1,4 @@
-"""Compile time: a small GPT compiled in a process of its own with an empty cache, and again with a filled one."""
+"""Compile time: a small GPT compiled in a fresh process with an empty cache, and again with a filled one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CompileCold:
         return Correctness(reference="fp64 eager, checked in every compiling process")
 
     def prepare(self) -> None:
-        """Everything happens in processes of its own."""
+        """Everything happens in separate processes."""
 
     def counters(self) -> list[StepCounter]:
         return []

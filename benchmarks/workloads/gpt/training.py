@@ -152,7 +152,7 @@ class GptWorkload(ABC):
         """Gradients under GPT-2's names."""
 
     def finish(self, model: nn.Module) -> nn.Module:
-        """The model as its logits are asked for: as it is, compiled or captured."""
+        """The model as called for its logits: as it is, compiled or captured."""
         return model
 
     def loss_of(self, model: nn.Module) -> Loss:
