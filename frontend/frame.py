@@ -22,7 +22,7 @@ from backend.services.reports import overview
 from backend.store.reports.overview import Project
 from frontend import numbers
 from frontend.links import Here
-from frontend.render import forget, html_response, render, told_of
+from frontend.render import forget, html_response, refusal_of, render
 
 THEMES = ("light", "dark")
 THEME_COOKIE = "tidemark_theme"
@@ -234,7 +234,7 @@ class Visit:
     ) -> HTMLResponse:
         """The whole page."""
         frame = self.frame(project, path)
-        refused = told_of(self.request)
+        refused = refusal_of(self.request)
         html = render(
             template,
             {

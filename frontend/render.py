@@ -217,7 +217,7 @@ def html_response(request: Request, html: str, status: int = 200) -> HTMLRespons
 # --- a form that was refused -----------------------------------------------------------------------------------------
 
 REFUSED_COOKIE, REFUSED_MOST, REFUSED_SECONDS = "tidemark_refused", 300, 60
-TOLD_ON_THE_WAY_BACK = {400, 404, 409, 422, 503}
+SHOWN_AFTER_REDIRECT = {400, 404, 409, 422, 503}
 
 
 class RefusedForm(Protocol):
@@ -233,7 +233,7 @@ def way_back(request: Request, problem: RefusedForm) -> Response | None:
     from_page = urlsplit(request.headers.get("referer", ""))
     is_form = request.method == "POST" and request.headers.get("sec-fetch-mode") == "navigate"
     is_ours = from_page.netloc == request.headers.get("host") and _is_page(request, from_page.path)
-    if not (is_form and is_ours and problem.status in TOLD_ON_THE_WAY_BACK):
+    if not (is_form and is_ours and problem.status in SHOWN_AFTER_REDIRECT):
         return None
     response = RedirectResponse(from_page._replace(scheme="", netloc="").geturl(), status_code=303)
     words = quote(problem.detail[:REFUSED_MOST])
@@ -254,7 +254,7 @@ def _is_page(request: Request, path: str) -> bool:
     return any(route.matches(read)[0] is Match.FULL for route in request.app.routes)
 
 
-def told_of(request: Request) -> str:
+def refusal_of(request: Request) -> str:
     """The words that the page before was refused with; empty: it was not."""
     return unquote(request.cookies.get(REFUSED_COOKIE, ""))[:REFUSED_MOST]
 

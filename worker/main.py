@@ -86,7 +86,7 @@ class Worker:
         self.listens_where_told = True  # as long as the service has told at the start
         self.drain_at = None if config.drain_after_s is None else time.monotonic() + config.drain_after_s
         self.exit_code = 0
-        self.told_trouble: str | None = None
+        self.reported_trouble: str | None = None
 
     def work(self) -> int:
         log.info(
@@ -161,9 +161,9 @@ class Worker:
                 log.error("the spool cannot be read: %s", failure)
 
     def _hello(self, *, starting: bool) -> None:
-        if (trouble := self.job.trouble) != self.told_trouble:
+        if (trouble := self.job.trouble) != self.reported_trouble:
             log.log(logging.ERROR if trouble else logging.INFO, "this machine: %s", trouble or "all is well again")
-            self.told_trouble = trouble
+            self.reported_trouble = trouble
         welcome = self.client.register(
             name=self.config.name,
             testbed=self.config.testbed,

@@ -14,7 +14,7 @@ class ListedCase:
 
     number: int | None
     changes: tuple[SeriesChange, ...]
-    is_told: bool
+    is_reported: bool
     """Whether the list counts it: people were notified, and it is not caused by a machine."""
 
     @property
@@ -36,11 +36,11 @@ def cases_after(
         else:
             left[home] = (*left[home], change)
     kept = [
-        ListedCase(number=case.number, changes=changes, is_told=case.is_told)
+        ListedCase(number=case.number, changes=changes, is_reported=case.is_reported)
         for case, changes in zip(known, left, strict=True)
         if changes
     ]
-    return kept + [ListedCase(number=None, changes=found.members, is_told=True) for found in group(new)]
+    return kept + [ListedCase(number=None, changes=found.members, is_reported=True) for found in group(new)]
 
 
 def _without(case: ListedCase, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:

@@ -141,7 +141,7 @@ class _Keeper:
         if self._github.is_configured and (self._github_sending is None or self._github_sending.done()):
             self._github_sending = self._github_thread.submit(self._send_to_github)
         if self._notifying is None or self._notifying.done():
-            self._notifying = self._notify_thread.submit(self._tell_people)
+            self._notifying = self._notify_thread.submit(self._notify_people)
         if self._rejudge is None or self._rejudge.done():
             self._rejudge = self._rejudging.submit(self._rejudge_due)
         if self._joint_judging is None or self._joint_judging.done():
@@ -156,7 +156,7 @@ class _Keeper:
         with _reported("sending to GitHub"):
             self._github.send_due(utc_now, self._stop.is_set)
 
-    def _tell_people(self) -> None:
+    def _notify_people(self) -> None:
         with _reported("sending notifications"):
             self._notify.send_due(utc_now, self._stop.is_set)
 

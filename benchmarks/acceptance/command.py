@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         archive.end(time.monotonic() - watch.began, ended)
         measured = _gather(preset, archive)
     out.write_text(page(measured))
-    _tell(f"{ended}; written: {out} and {archive.path.name}")
+    _report(f"{ended}; written: {out} and {archive.path.name}")
     missed = [] if measured.cpu else [target for target in measured.targets if target.met is False]
     return 1 if missed or any(record.ended is Ended.FAILED for record in archive.records.values()) else 0
 
@@ -109,7 +109,7 @@ def _now() -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(f"acceptance: {text}", file=sys.stderr, flush=True)
 
 
@@ -152,11 +152,11 @@ def _go_through(parts: Sequence[AcceptancePart], preset: Preset, archive: Archiv
 def _measure_sessions(wanted: plan.Sessions, archive: Archive, watch: Watch) -> None:
     kept, call = archive.folder / "sessions.json", len(archive.calls)
     lacking = sessions.measure(
-        wanted, sessions.of_case(wanted, call, watch.left_s), kept, watch.left_s, _tell, archive.keep
+        wanted, sessions.of_case(wanted, call, watch.left_s), kept, watch.left_s, _report, archive.keep
     )
     if lacking is not None:
         (archive.folder / "sessions.log").write_text(lacking)
-        _tell(f"session ended: {lacking}")
+        _report(f"session ended: {lacking}")
     archive.keep()
 
 
@@ -184,9 +184,9 @@ def measure_units(
     for unit in _still_to_do(units, archive, code):
         left, share, expected_s = watch.left_s(), watch.share_left(), _expected_s(unit, archive)
         if left < LEAST_S or (left < expected_s and share < LONGEST_SHARE):
-            _tell(f"{unit.name}: no time left for it ({left:.0f} s, it takes some {expected_s:.0f} s)")
+            _report(f"{unit.name}: no time left for it ({left:.0f} s, it takes some {expected_s:.0f} s)")
             continue
-        _tell(f"{unit.name}: {' '.join(unit.arguments)}")
+        _report(f"{unit.name}: {' '.join(unit.arguments)}")
         began = time.monotonic()
         found = measure(unit, left)
         seconds = round(time.monotonic() - began, 1)
@@ -201,7 +201,7 @@ def measure_units(
                 share=share if found.ended is Ended.CUT_SHORT else 0.0,
             ),
         )
-        _tell(f"{unit.name}: {found.ended} after {seconds:g} s{f': {found.said}' if found.said else ''}")
+        _report(f"{unit.name}: {found.ended} after {seconds:g} s{f': {found.said}' if found.said else ''}")
         if found.ended is Ended.FAILED and unit.part is AcceptancePart.FIRST:
             print("\n".join(found.log.splitlines()[-TAIL_LINES:]), file=sys.stderr)
             return f"stopped at {unit.name}, which failed"

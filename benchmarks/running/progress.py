@@ -24,12 +24,12 @@ class ProgressBar:
 
     def starting(self, note: str) -> None:
         """Announce the next process."""
-        self._tell(note)
+        self._report(note)
 
     def finished(self, note: str, *, of_plan: int = 1) -> None:
         """One process done; or several at once, where a failed check spares the rest of them."""
         self.done += of_plan
-        self._tell(note)
+        self._report(note)
 
     def grow(self, more: int) -> None:
         """The plan grew (adaptive repeats) or shrank."""
@@ -42,7 +42,7 @@ class ProgressBar:
             return None
         return (time.monotonic() - self.started) / self.done * (self.total - self.done)
 
-    def _tell(self, note: str) -> None:
+    def _report(self, note: str) -> None:
         if self.quiet:
             return
         eta = self.eta_s

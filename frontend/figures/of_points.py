@@ -12,7 +12,7 @@ from frontend import numbers
 from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text
 from frontend.links import links_to
 
-TOLD_STATES = ("confirmed", "acknowledged")
+REPORTED_STATES = ("confirmed", "acknowledged")
 
 
 def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend:
@@ -159,7 +159,7 @@ def open_onset(changes: Iterable[LevelChange]) -> float | None:
     starts = [
         float(change.position)
         for change in changes
-        if change.fixed_position is None and change.state == "confirmed" and change.regression_state in TOLD_STATES
+        if change.fixed_position is None and change.state == "confirmed" and change.regression_state in REPORTED_STATES
     ]
     return min(starts, default=None)
 

@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 from backend.services.base.errors import BadRequest
 from backend.services.base.principal import require_name
 from backend.services.notify import rules
-from backend.services.notify.concerns import TOLD
+from backend.services.notify.concerns import NOTIFIED_EVENTS
 from frontend.frame import Visiting
 from frontend.links import link
 
@@ -36,7 +36,7 @@ def notifications_page(visit: Visiting, edit: int | None = None) -> Response:
         found=found,
         names={rule.id: rule.name for rule in found.rules} if found else {},
         editing=next((rule for rule in found.rules if rule.id == edit), None) if found else None,
-        told=TOLD,
+        events=NOTIFIED_EVENTS,
         waits=any(message.state in WAITING for message in found.messages) if found else False,
         defaults=rules.DEFAULTS,
     )

@@ -134,7 +134,7 @@ def set_worker_state(
 ) -> Response:
     """Tell a worker what it is to do from now on."""
     visit.check_action(csrf_token, Scope.ADMIN)
-    dispatch.tell_worker(visit.c, visit.principal, name, state, visit.now)
+    dispatch.request_worker_state(visit.c, visit.principal, name, state, visit.now)
     return RedirectResponse(f"/workers/{quote(name, safe='')}", status_code=303)
 
 

@@ -73,5 +73,5 @@ def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: Free
 @router.patch("/workers/{name}", response_model=WorkerAnswer)
 def tell(name: WorkerName, body: WorkerStateBody, c: Transaction, now: Now, caller: Admin) -> Any:
     """Pause, drain or quarantine a worker, or put it back to work."""
-    dispatch.tell_worker(c, caller, name, body.state, now)
+    dispatch.request_worker_state(c, caller, name, body.state, now)
     return Json({"state": body.state})

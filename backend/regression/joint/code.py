@@ -22,7 +22,7 @@ LISTED = 0.6
 """Share of the gate: what surely moved by less is not listed beside a proved change."""
 NEAR = 10
 """Commits between two changes that one session may show as one."""
-TOLD = 0.88
+REPORTED_FROM = 0.88
 """Share of the gate: a change that is certainly smaller is not reported."""
 SHARP = 1
 """Commits between the first and the last at which a change below the gate may have begun, to be a separate change."""
@@ -39,7 +39,7 @@ class CodeChanges:
         self.state = state
         self.software = software
 
-    def tell_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
+    def report_code(self, inquiry: Inquiry, change: Floats, error: Floats) -> None:
         """A session proved that the code changed: once, or at several commits that it has between its ends."""
         rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
@@ -47,9 +47,9 @@ class CodeChanges:
         code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
         for part in self.by_onset(code, [rows], inquiry):
-            self.tell_change(part, rows, sign)
+            self.report_change(part, rows, sign)
 
-    def tell_change(self, code: Code, rows: RowsOfTestbed, sign: float) -> None:
+    def report_change(self, code: Code, rows: RowsOfTestbed, sign: float) -> None:
         """A change at one commit: one that is known, a step of a drift, or a new one."""
         known = next((c for c in reversed(self.state.codes) if not c.drift and self.same_change(c, code, rows)), None)
         if known is not None:
@@ -63,7 +63,7 @@ class CodeChanges:
         code.incident = self.state.open_incident(
             kind, CauseName.CODE, code.listed, (rows.name,), code.place, code.change
         )
-        code.told_between = code.place.first, code.place.last
+        code.reported_between = code.place.first, code.place.last
         self.state.codes.append(code)
         self.attach(code, rows)
         for other in self.state.rows.values():
@@ -80,7 +80,7 @@ class CodeChanges:
             own = code.listed & (self.state.benchmark == benchmark)
             place = self.locate_code(replace(code, listed=own), beds, inquiry)
             is_clear = (own & self.state.shown & (np.abs(code.change) >= self.state.smallest)).any()
-            if is_clear or (place.last - place.first <= SHARP and self.is_told(own, code.change, code.error)):
+            if is_clear or (place.last - place.first <= SHARP and self.is_reported(own, code.change, code.error)):
                 placed.append((place, own))
             else:
                 small |= own
@@ -101,10 +101,10 @@ class CodeChanges:
             for place, mine in parts
         ]
 
-    def is_told(self, listed: Bools, change: Floats, error: Floats) -> bool:
+    def is_reported(self, listed: Bools, change: Floats, error: Floats) -> bool:
         """Whether any of these series that people look at moved by what is reported, or may have."""
         pool = listed & self.state.shown
-        return bool((pool & (np.abs(change) + 0.8 * error >= TOLD * self.state.smallest)).any())
+        return bool((pool & (np.abs(change) + 0.8 * error >= REPORTED_FROM * self.state.smallest)).any())
 
     def without_rests(self, inquiry: Inquiry, change: Floats, listed: Bools) -> Bools:
         """Without the benchmarks of which a session shows no more than what the size of a known change left over."""
@@ -360,7 +360,7 @@ class CodeChanges:
 
     def part_what_began_apart(self, code: Code) -> None:
         """Where it was open at which commit a change began, the runs since may show that it was two."""
-        first, last = code.told_between
+        first, last = code.reported_between
         beds = [self.state.rows[name] for name in code.shown]
         parts = self.by_onset(code, beds) if first < last else []
         if len(parts) < 2 or not all(first <= part.place.commit <= last for part in parts):
@@ -376,7 +376,7 @@ class CodeChanges:
                     bed.put(("code", code.incident), replace(put, delta=np.where(part.listed, 0.0, put.delta)))
             self.relocate(code)
             self.state.change_incident(code.incident, series=tuple(np.flatnonzero(code.listed)))
-            self.tell_change(part, beds[0], sign)
+            self.report_change(part, beds[0], sign)
 
     def close_fixed(self, fix: Code) -> None:
         for code in self.state.codes:

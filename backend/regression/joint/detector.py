@@ -281,10 +281,10 @@ class JointDetector:
             moved = inquiry.pattern != 0
         if inquiry.purpose is QuestionPurpose.MACHINE:
             self.acquit(rows, inquiry)
-        if not self.changes.is_told(moved, change, error):  # perhaps a part of a drift
+        if not self.changes.is_reported(moved, change, error):  # perhaps a part of a drift
             self.refute(inquiry)
             return self.drifts.drift_scan(rows, eager=True)
-        self.changes.tell_code(inquiry, change, error)
+        self.changes.report_code(inquiry, change, error)
         return self.drifts.blame_upgrade(inquiry.upgrade, rows) if inquiry.upgrade is not None else None
 
     def lean_of(self, inquiry: Inquiry, change: Floats, error: Floats) -> float:

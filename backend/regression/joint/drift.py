@@ -37,7 +37,7 @@ AGAIN = 12
 """Commits after which a benchmark is looked at again that lost a little, or of which no session could be had."""
 STEADY = 30
 """Commits for which a benchmark that was suspected and did not lose is left alone."""
-TELLS = 0.84
+REPORTED_FROM = 0.84
 """Share of its gate that a series lost, from which a drift is reported."""
 HINTS = 0.3
 """Share of the gate in a session: below it there is no drift yet, above it another look follows soon."""
@@ -159,7 +159,7 @@ class Drifts:
             if self.state.losing.get(number, -1) >= self.state.newest:
                 return None
             return self.look_back(rows, lead, upgrade, np.where(*moved, 0.0))
-        self.software.tell_upgrade(upgrade, rows, *moved)
+        self.software.report_upgrade(upgrade, rows, *moved)
         return None
 
     def look_back(
@@ -209,7 +209,7 @@ class Drifts:
             # Several at once: what the runs know nothing of is a known change that was not taken off rightly.
             drifting = [gate for gate in drifting if seen[gate] / seen_error[gate] >= 1]
         if drifting:
-            self.tell_drift(inquiry, drifting, change, error)
+            self.report_drift(inquiry, drifting, change, error)
         self.leave_alone(inquiry, verdicts, change, error)
         return (
             None if inquiry.upgrade is None else self.blame_upgrade(inquiry.upgrade, self.state.rows[inquiry.testbed])
@@ -237,7 +237,7 @@ class Drifts:
 
     def judge_loss(self, z: float, loss: float, z_of_runs: float) -> DriftVerdict:
         """One benchmark: the session's loss as a share of the gate, and whether the runs of all testbeds saw it too."""
-        if loss < TELLS:
+        if loss < REPORTED_FROM:
             return DriftVerdict.NOT_YET if loss >= HINTS and z >= 2 else DriftVerdict.NONE
         if z >= 4.5 or (z >= 3 and z_of_runs >= 2):
             return DriftVerdict.DRIFT
@@ -252,7 +252,7 @@ class Drifts:
         error: Floats = np.sqrt(variance)
         return error
 
-    def tell_drift(self, inquiry: Inquiry, gates: list[int], change: Floats, error: Floats) -> None:
+    def report_drift(self, inquiry: Inquiry, gates: list[int], change: Floats, error: Floats) -> None:
         """One incident, however many benchmarks lost: or a step of it that was reported before."""
         now = self.state.newest
         benchmarks = np.unique(self.state.benchmark[gates])

@@ -9,7 +9,7 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
 from backend.regression.joint.scan import PARTNER, OnsetRange
-from backend.regression.joint.state import TELLS, JointState, Method, Upgrade
+from backend.regression.joint.state import REPORTED_FROM, JointState, Method, Upgrade
 from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
 UPGRADE_TELLS = 0.8
@@ -84,7 +84,9 @@ class Software:
             z = change * np.sqrt(weight)
             own = (self.state.suite == method.suite) & self.state.machine_bound
             listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
-            if (listed & self.state.shown & (np.abs(change) >= TELLS * self.state.smallest) & (np.abs(z) >= 5)).any():
+            if (
+                listed & self.state.shown & (np.abs(change) >= REPORTED_FROM * self.state.smallest) & (np.abs(z) >= 5)
+            ).any():
                 place = OnsetRange(method.position, method.position, method.position)
                 if method.told is None:
                     method.told = self.state.open_incident(
@@ -132,7 +134,7 @@ class Software:
             return None
         return listed, mean
 
-    def tell_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
+    def report_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
         place = OnsetRange(upgrade.position, upgrade.position, upgrade.position)
         upgrade.told = self.state.open_incident(
             IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean

@@ -28,7 +28,7 @@ from backend.regression.terms import Role
 
 MOVED = 0.4
 """Share of the gate: what moved less is not listed by itself."""
-TELLS = 0.66
+REPORTED_FROM = 0.66
 """Share of the gate: a suite version that moves nothing by this much is not reported."""
 
 
@@ -50,7 +50,7 @@ class Code:
     place: OnsetRange
     shown: dict[str, int] = field(default_factory=dict)
     """Testbed to the number of its rows when the change was found there."""
-    told_between: tuple[int, int] = (0, 0)
+    reported_between: tuple[int, int] = (0, 0)
     """The commits at which it may have begun, as reported."""
     drift: bool = False
     open: bool = True

@@ -21,7 +21,7 @@ from backend.regression.series.noisy import REPLICATED_RUNS, learn_within
 from backend.regression.series.verdicts import events_of
 from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
 
-TOLD = (ChangeState.CONFIRMED, ChangeState.FIXED)
+REPORTED_STATES = (ChangeState.CONFIRMED, ChangeState.FIXED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ def replay(history: History, policy: Policy) -> list[ChangePoint]:
         events = [event for change in _changes(history, policy) for event in events_of(change, kind.direction)]
     else:
         events = [event for judgement in judge_all(history.points, kind, policy) for event in judgement.events]
-    return [event for event in events if event.past_gate and event.state in TOLD]
+    return [event for event in events if event.past_gate and event.state in REPORTED_STATES]
 
 
 def _changes(history: History, policy: Policy) -> list[Change]:

@@ -89,7 +89,7 @@ def _regressions(
     """The regressions that its points are part of, and those of which the run brought news, among the `changed`."""
     numbers = {verdict.regression_id for verdict in verdicts if verdict.regression_id is not None}
     if changed:
-        numbers |= regression_store.told_by(c, run_id, changed)
+        numbers |= regression_store.changed_by(c, run_id, changed)
     if not numbers:
         return ()
     rows = regression_store.load(c, sorted(numbers))

@@ -50,7 +50,7 @@ MAX_PROBLEMS = 10_000
 # What is stored in one savepoint and one transaction.
 MOST_RUNS_AT_ONCE = 50
 MOST_RESULTS_AT_ONCE = 500
-TOLD = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
+REPORTED = frozenset({Verdict.REGRESSION, Verdict.SUSPECT, Verdict.IMPROVEMENT})
 
 
 class ImportOutcome(StrEnum):
@@ -204,7 +204,7 @@ class _Import:
                     recorded = self._recorded(run, fitting)
         except (Invalid, ServiceError) as error:
             self.problems += [Problem(_name(run), str(error))] * self._records(run)
-            self.runs.append(_told(run, ImportOutcome.REFUSED, error=str(error)))
+            self.runs.append(_imported(run, ImportOutcome.REFUSED, error=str(error)))
             return
         self._took(run, recorded, left)
 
@@ -214,7 +214,7 @@ class _Import:
         left = [] if whole else self._fitting(run)[1]
         self.duplicate += self._records(run) - len(left)
         self.problems += left
-        self.runs.append(_told(run, ImportOutcome.DUPLICATE))
+        self.runs.append(_imported(run, ImportOutcome.DUPLICATE))
 
     def _recorded(self, run: Run, fitting: Run, together: RecordedTogether | None = None) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
@@ -235,7 +235,9 @@ class _Import:
         self.problems += left
         self.stored += records if recorded.created else 0
         self.duplicate += 0 if recorded.created else records
-        self.runs.append(_told(run, ImportOutcome.STORED if recorded.created else ImportOutcome.DUPLICATE, recorded))
+        self.runs.append(
+            _imported(run, ImportOutcome.STORED if recorded.created else ImportOutcome.DUPLICATE, recorded)
+        )
 
     def _records(self, run: Run) -> int:
         return sum(self.imported.records[run.id])
@@ -350,7 +352,9 @@ def _name(run: Run) -> str:
     return f"{run.suite} at {run.commit[:10]}"
 
 
-def _told(run: Run, outcome: ImportOutcome, recorded: Recorded | None = None, error: str | None = None) -> ImportedRun:
+def _imported(
+    run: Run, outcome: ImportOutcome, recorded: Recorded | None = None, error: str | None = None
+) -> ImportedRun:
     verdicts = () if recorded is None else recorded.verdicts
     return ImportedRun(
         run_id=run.id,
@@ -364,6 +368,6 @@ def _told(run: Run, outcome: ImportOutcome, recorded: Recorded | None = None, er
         outcome=outcome,
         error=error,
         summary={} if recorded is None else recorded.summary,
-        changed=tuple(verdict for verdict in verdicts if verdict.verdict in TOLD),
+        changed=tuple(verdict for verdict in verdicts if verdict.verdict in REPORTED),
         regressions=() if recorded is None else tuple(told.id for told in recorded.regressions),
     )

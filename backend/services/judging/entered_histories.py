@@ -25,13 +25,13 @@ class EnteredHistory:
 
     watched: Watched
     history: History
-    _told: dict[Policy, Sequence[ChangePoint]] = field(default_factory=dict)
+    _changes: dict[Policy, Sequence[ChangePoint]] = field(default_factory=dict)
 
-    def told_by(self, policy: Policy) -> Sequence[ChangePoint]:
+    def changes_by(self, policy: Policy) -> Sequence[ChangePoint]:
         """The present policy is asked about each time, and replayed once."""
-        if policy not in self._told:
-            self._told[policy] = history.replay(self.history, policy)
-        return self._told[policy]
+        if policy not in self._changes:
+            self._changes[policy] = history.replay(self.history, policy)
+        return self._changes[policy]
 
 
 Known = dict[int, EnteredHistory]

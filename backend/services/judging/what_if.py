@@ -163,7 +163,7 @@ def _preview(
 ) -> Preview:
     affected = [it for it in series if len(set(policies(it))) > 1]
     found = _difference(c, project.id, affected, policies, period) if affected else _Difference(0, [], [])
-    before, after = _told(known), _told(cases_after(known, found.gone, found.fresh))
+    before, after = _reported(known), _reported(cases_after(known, found.gone, found.fresh))
     kept = {case.number for case in after}
     removed = [case for case in before if case.number not in kept]
     added = [case for case in after if case.number is None]
@@ -183,20 +183,20 @@ def _preview(
     )
 
 
-def _told(cases: Iterable[ListedCase]) -> list[ListedCase]:
-    return [case for case in cases if case.is_told]
+def _reported(cases: Iterable[ListedCase]) -> list[ListedCase]:
+    return [case for case in cases if case.is_reported]
 
 
 def _cases(c: Connection, project_id: int, since: datetime, series_id: int | None = None) -> list[ListedCase]:
     """The regressions of the list, or of one series, each as the series shows it: those of gates that were not taken
     back."""
-    told = regression_store.told_since(c, project_id, since)
+    reported = regression_store.reported_since(c, project_id, since)
     members: dict[int, list[SeriesChange]] = {}
-    for point in point_store.of_regressions(c, told, series_id=series_id):
+    for point in point_store.of_regressions(c, reported, series_id=series_id):
         if point.is_gate and point.state != ChangeState.WITHDRAWN and point.regression_id is not None:
             members.setdefault(point.regression_id, []).append(point.as_series_change())
     return [
-        ListedCase(number=number, changes=tuple(changes), is_told=told[number])
+        ListedCase(number=number, changes=tuple(changes), is_reported=reported[number])
         for number, changes in sorted(members.items())
     ]
 
@@ -214,9 +214,9 @@ def _difference(
         w, size = entered.watched, entered.history.size
         if judged and room < size:
             break
-        told = _told_by_each(c, entered, decisions, policies(w))
-        noise = regression_store.noise_of(c, w.series.id) if any(told) else None
-        before, after = ([_as_series_change(w, event, noise) for event in events] for events in told)
+        changes = _changes_by_each(c, entered, decisions, policies(w))
+        noise = regression_store.noise_of(c, w.series.id) if any(changes) else None
+        before, after = ([_as_series_change(w, event, noise) for event in events] for events in changes)
         gone += [change for change in before if not any(is_same(change, other) for other in after)]
         fresh += [change for change in after if not any(is_same(change, other) for other in before)]
         judged += 1
@@ -270,13 +270,13 @@ def _policy_of(it: Gate, book: PolicyBook) -> Policy:
     return book.of(suite=it.series.suite, benchmark=it.series.benchmark, metric=it.series.metric, testbed=it.testbed)
 
 
-def _told_by_each(
+def _changes_by_each(
     c: Connection, entered: EnteredHistory, decisions: Decisions, asked: Sequence[Policy]
 ) -> list[list[ChangePoint]]:
     """The regressions of the stretch that each of these policies confirms."""
     w = entered.watched
     if not decisions:
-        return [_confirmed(w, entered.told_by(policy)) for policy in asked]
+        return [_confirmed(w, entered.changes_by(policy)) for policy in asked]
     stored = _points(c, [w])[w.series.id]
     replays = [Replay.of(w.series, stored, policy, decisions) for policy in asked]
     replay(replays)

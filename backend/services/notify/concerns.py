@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from backend.services.triage.views import Regression
 from backend.store.notify.rules import NotifyRuleRow
 
-TOLD: Mapping[str, str] = {
+NOTIFIED_EVENTS: Mapping[str, str] = {
     "confirmed": "Regression",
     "infra_alarm": "Not the code",
     "fixed": "Fixed",

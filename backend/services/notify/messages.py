@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from backend.services.base.metric_words import worse_word
-from backend.services.notify.concerns import TOLD
+from backend.services.notify.concerns import NOTIFIED_EVENTS
 from backend.services.triage.detail import RegressionDetail
 from backend.services.triage.views import Regression
 
@@ -25,7 +25,7 @@ MOST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NotifiedEvent:
     """A regression and the event to report."""
 
     event: str
@@ -56,14 +56,17 @@ def of_test(project: str, rule: str, public_url: str) -> WrittenMessage:
     return _written(f"Tidemark: test of “{_line(rule)}”", lead, [("Project", project)], [], public_url, "Open Tidemark")
 
 
-def of_event(told: Told, public_url: str) -> WrittenMessage:
+def of_event(event: NotifiedEvent, public_url: str) -> WrittenMessage:
     """One regression, with what a reader needs to decide whether to open it."""
-    it = told.detail.regression
-    commit = it.fixed_by if told.event == "fixed" and it.fixed_by else it.first_bad
+    it = event.detail.regression
+    commit = it.fixed_by if event.event == "fixed" and it.fixed_by else it.first_bad
     facts = [
         ("Change", _change(it)),
         ("Suite", f"{it.suite or 'gone'} on {', '.join(it.testbeds)}"),
-        ("Cause", f"{it.cause or 'not known'}: {' '.join(told.detail.evidence)}" if told.detail.evidence else it.cause),
+        (
+            "Cause",
+            f"{it.cause or 'not known'}: {' '.join(event.detail.evidence)}" if event.detail.evidence else it.cause,
+        ),
         (
             "Commit",
             f"{commit.sha[:10]} {commit.message}" + (f" ({commit.author})" if commit.author else "")
@@ -72,26 +75,27 @@ def of_event(told: Told, public_url: str) -> WrittenMessage:
         ),
         ("Suspects", f"{it.suspect_commits} commits" if (it.suspect_commits or 0) > 1 else None),
         ("Affected", f"{it.series} series" if it.series > 1 else None),
-        ("Owners", ", ".join(told.owners) or None),
+        ("Owners", ", ".join(event.owners) or None),
         ("Reason", it.reason),
     ]
-    title = f"{TOLD[told.event]}: {_line(it.title)} (R-{it.id}, {_line(it.project)})"
+    title = f"{NOTIFIED_EVENTS[event.event]}: {_line(it.title)} (R-{it.id}, {_line(it.project)})"
     return _written(
         title,
-        TOLD[told.event],
+        NOTIFIED_EVENTS[event.event],
         [(name, _line(value)) for name, value in facts if value],
         [],
         f"{public_url.rstrip('/')}/regressions/{it.id}",
         f"Open R-{it.id}",
-        is_good=told.event in GOOD,
+        is_good=event.event in GOOD,
         headline=_line(it.title),
     )
 
 
-def of_events(project: str, several: Sequence[Told], public_url: str) -> WrittenMessage:
+def of_events(project: str, several: Sequence[NotifiedEvent], public_url: str) -> WrittenMessage:
     """Several at once, one line each."""
     lines = tuple(
-        (f"{TOLD[told.event]}: {_summary(told.detail.regression)}", _url(told, public_url)) for told in several
+        (f"{NOTIFIED_EVENTS[event.event]}: {_summary(event.detail.regression)}", _url(event, public_url))
+        for event in several
     )
     title = f"{len(several)} changes in {_line(project)}"
     section = MessageSection(title="Changes", lines=_shortened(lines))
@@ -99,9 +103,9 @@ def of_events(project: str, several: Sequence[Told], public_url: str) -> Written
 
 
 def of_digest(project: str, period: str, sections: Sequence[MessageSection], public_url: str) -> WrittenMessage:
-    told = [MessageSection(title=each.title, lines=_shortened(each.lines)) for each in sections if each.lines]
-    lead = "What changed, and what is still bad." if told else "Nothing changed, and nothing is slower than it was."
-    return _written(f"{_line(project)}: {period}", lead, [], told, _list_url(project, public_url), "Open the list")
+    filled = [MessageSection(title=each.title, lines=_shortened(each.lines)) for each in sections if each.lines]
+    lead = "What changed, and what is still bad." if filled else "Nothing changed, and nothing is slower than it was."
+    return _written(f"{_line(project)}: {period}", lead, [], filled, _list_url(project, public_url), "Open the list")
 
 
 def line_of(regression: Regression, public_url: str) -> tuple[str, str]:
@@ -113,8 +117,8 @@ def _summary(it: Regression) -> str:
     return f"R-{it.id} {_line(it.title)}, on {it.testbed}"
 
 
-def _url(told: Told, public_url: str) -> str:
-    return f"{public_url.rstrip('/')}/regressions/{told.detail.regression.id}"
+def _url(event: NotifiedEvent, public_url: str) -> str:
+    return f"{public_url.rstrip('/')}/regressions/{event.detail.regression.id}"
 
 
 def _list_url(project: str, public_url: str) -> str:

@@ -14,7 +14,7 @@ from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
-from backend.services.notify.concerns import TOLD, minute_of, zone_of
+from backend.services.notify.concerns import NOTIFIED_EVENTS, minute_of, zone_of
 from backend.services.notify.post import AddressNotAccepted, shown_address
 from backend.services.people import audit
 from backend.services.people.audit import Did
@@ -156,7 +156,7 @@ def _checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
         values["shown_address"] = shown_address(values["address"])
     except AddressNotAccepted as wrong:
         raise BadRequest(f"address: {wrong}", field="address") from None
-    for field, known in (("causes", [cause.value for cause in CauseName]), ("states", list(TOLD))):
+    for field, known in (("causes", [cause.value for cause in CauseName]), ("states", list(NOTIFIED_EVENTS))):
         wrong_ones = [value for value in values[field] if value not in known]
         if wrong_ones or not values[field]:
             raise BadRequest.field(field, wrong_ones[0] if wrong_ones else [], known)

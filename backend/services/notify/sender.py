@@ -21,8 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import NotFound
 from backend.services.notify import digest, messages
-from backend.services.notify.concerns import TOLD, concerns, digest_due, quiet_until
-from backend.services.notify.messages import Told, WrittenMessage
+from backend.services.notify.concerns import NOTIFIED_EVENTS, concerns, digest_due, quiet_until
+from backend.services.notify.messages import NotifiedEvent, WrittenMessage
 from backend.services.notify.owners import owners_of
 from backend.services.notify.post import Letter, Posted, post
 from backend.services.triage.detail import RegressionDetail, get_regression
@@ -93,7 +93,7 @@ class NotifySender:
                     outbox.forget(c, [event.id])
 
     def _want(self, c: Connection, event: UnseenEvent, now: datetime) -> None:
-        rules = rule_store.of_project(c, event.project_id) if event.kind in TOLD else []
+        rules = rule_store.of_project(c, event.project_id) if event.kind in NOTIFIED_EVENTS else []
         detail = _detail(c, event.regression_id) if rules else None
         if detail is None:
             return
@@ -146,14 +146,14 @@ class NotifySender:
             since = now - timedelta(days=1) if due is None else due.since
             found = digest.sections(c, rule.project_id, rule.project, since, url)
             return messages.of_digest(rule.project, f"{rule.digest or 'last'} digest", found, url)
-        told = []
+        events = []
         for row in rows:
             detail = _detail(c, row.regression_id or 0)
             if detail is not None:
-                told.append(Told(row.event or "", detail, self._owners_of(c, rule.project_id, detail)))
-        if len(told) == 1:
-            return messages.of_event(told[0], url)
-        return messages.of_events(rule.project, told, url) if told else None
+                events.append(NotifiedEvent(row.event or "", detail, self._owners_of(c, rule.project_id, detail)))
+        if len(events) == 1:
+            return messages.of_event(events[0], url)
+        return messages.of_events(rule.project, events, url) if events else None
 
     def _mark(self, rows: Sequence[MessageRow], posted: Posted, now: datetime) -> None:
         ids, tries = [row.id for row in rows], max(row.attempts for row in rows) + 1

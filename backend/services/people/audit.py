@@ -33,7 +33,7 @@ class Did(StrEnum):
     REMOVED_PROJECT = "project.remove"
     CHANGED_POLICY = "policy.change"
     APPROVED_FORK = "fork.approve"
-    TOLD_WORKER = "worker.state"
+    SET_WORKER_STATE = "worker.state"
     CHANGED_NOTIFICATIONS = "notification.change"
     DECIDED = "regression."
 

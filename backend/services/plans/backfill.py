@@ -208,7 +208,7 @@ def advance(c: Connection, backfill_id: str, now: datetime) -> None:
         left -= 1
     if not waiting and not left:
         store.end_backfill(c, backfill_id, "done", "", now)
-        _tell(c, row, "done")
+        _publish(c, row, "done")
 
 
 class _Plan:
@@ -262,7 +262,7 @@ def _changes(c: Connection, row: RowMapping, taken: set[int]) -> list[tuple[int,
     return [(low, high) for low, high in found if not any(low < position < high for position in taken)]
 
 
-def _tell(c: Connection, row: RowMapping, state: str) -> None:
+def _publish(c: Connection, row: RowMapping, state: str) -> None:
     payload = {"backfill_id": row["id"], "state": state, "project": row["project"], "testbed": row["testbed"]}
     live.publish(c, "backfill", row["project_id"], payload)
 
@@ -279,7 +279,7 @@ def cancel_backfill(c: Connection, backfill_id: str, principal: Principal, now: 
     own = [run["run_id"] for run in store.runs_of(c, backfill_id) if run["created"] and run["state"] == "queued"]
     queue.cancel_queued(c, own, "cancelled", now, reason)
     store.end_backfill(c, backfill_id, "cancelled", reason, now)
-    _tell(c, row, "cancelled")
+    _publish(c, row, "cancelled")
     return backfill_view(c, backfill_id)
 
 

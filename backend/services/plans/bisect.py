@@ -116,7 +116,7 @@ def advance(c: Connection, bisection_id: str, config: ServiceConfig, now: dateti
         store.change_bisection(c, bisection_id, confidence=standing.confidence)
     if standing.next_index is not None:
         _ask_for(c, row, places[standing.next_index], now)
-        _tell(c, row, "running")
+        _publish(c, row, "running")
     else:
         _conclude(c, row, places, standing, config, now)
 
@@ -132,7 +132,7 @@ def _settled(c: Connection, row: RowMapping, step: RowMapping, now: datetime) ->
         state = "waiting" if run["state"] == "queued" else "running"
         if state != step["state"]:
             store.change_step(c, row["id"], step["number"], state=state)
-            _tell(c, row, "running")
+            _publish(c, row, "running")
         return state
     values = None if run is None else store.measured(c, step["run_id"], row["series_id"])
     if not values or (min(values) <= 0):
@@ -324,7 +324,7 @@ def _end(
             "confidence": culprit.confidence,
         }
         regression_store.insert_event(c, row["regression_id"], "bisected", now=now, note=reason, detail=detail)
-    _tell(c, row, state)
+    _publish(c, row, state)
 
 
 def cancel_bisection(c: Connection, bisection_id: str, reason: str, now: datetime) -> BisectionView:
@@ -358,6 +358,6 @@ def _asker(row: RowMapping) -> str:
     return f"bisection of regression {row['regression_id']}"
 
 
-def _tell(c: Connection, row: RowMapping, state: str) -> None:
+def _publish(c: Connection, row: RowMapping, state: str) -> None:
     payload = {"bisection_id": row["id"], "regression_id": row["regression_id"], "state": state}
     live.publish(c, "bisection", row["project_id"], {**payload, "project": row["project"], "testbed": row["testbed"]})

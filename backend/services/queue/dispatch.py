@@ -145,11 +145,11 @@ def _publish_worker(c: Connection, name: str, **what: str) -> None:
     live.publish(c, "worker", None if owner is None else owner.id, {"worker": name, **what})
 
 
-def tell_worker(c: Connection, by: Principal, name: str, state: str, now: datetime) -> None:
-    """The same, in the words of a request."""
+def request_worker_state(c: Connection, by: Principal, name: str, state: str, now: datetime) -> None:
+    """Set the state of a worker as an administrator asks, and audit it."""
     by.require_everywhere(Scope.ADMIN)
     set_worker_state(c, name, state)
-    audit.record(c, by, Did.TOLD_WORKER, name, now=now, state=state)
+    audit.record(c, by, Did.SET_WORKER_STATE, name, now=now, state=state)
 
 
 def _of_another_token(hello: WorkerHello) -> Conflict:

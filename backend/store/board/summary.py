@@ -14,7 +14,7 @@ class Summary:
     unowned: int = 0
     suspects: int = 0
     infra_alarms: int = 0
-    alarms_told: int = 0
+    alarms_reported: int = 0
     alarms_right: int = 0
     queued: int = 0
     running: int = 0
@@ -36,8 +36,8 @@ _SUMMARY = text(
            count(*) FILTER (WHERE state = 'suspect') AS suspects,
            count(*) FILTER (WHERE state IN ('confirmed', 'acknowledged') AND cause IN ('hardware', 'environment'))
              AS infra_alarms,
-           count(*) FILTER (WHERE confirmed_at >= :alarms_since) AS told,
-           count(*) FILTER (WHERE confirmed_at >= :alarms_since AND state NOT IN ('withdrawn', 'invalid')) AS told_right
+           count(*) FILTER (WHERE confirmed_at >= :alarms_since) AS reported,
+           count(*) FILTER (WHERE confirmed_at >= :alarms_since AND state NOT IN ('withdrawn', 'invalid')) AS borne_out
          FROM seen),
        busy AS (
          SELECT count(*) FILTER (WHERE state = 'queued') AS queued, count(*) FILTER (WHERE state <> 'queued') AS running
@@ -46,7 +46,7 @@ _SUMMARY = text(
            SELECT suite FROM series WHERE project_id = :project AND testbed_id = :testbed
            UNION SELECT suite FROM run WHERE project_id = :project AND testbed_id = :testbed
              AND state IN ('queued', 'leased', 'running')) AS named),
-         alarm.open_regressions, alarm.unowned, alarm.suspects, alarm.infra_alarms, alarm.told, alarm.told_right,
+         alarm.open_regressions, alarm.unowned, alarm.suspects, alarm.infra_alarms, alarm.reported, alarm.borne_out,
          busy.queued, busy.running,
          (SELECT count(*) FROM run WHERE project_id = :project AND testbed_id = :testbed
             AND received_at >= :failed_since AND status IN ('failed', 'incomplete')),

@@ -157,17 +157,17 @@ def noise_of(c: Connection, series_id: int) -> float | None:
     return None if noise is None else float(noise)
 
 
-_TOLD_SINCE = text(
-    """SELECT id, confirmed_at IS NOT NULL AND NOT held_back AS is_told FROM regression
+_REPORTED_SINCE = text(
+    """SELECT id, confirmed_at IS NOT NULL AND NOT held_back AS is_reported FROM regression
        WHERE project_id = :project AND state <> 'withdrawn' AND opened_at >= :since
          AND (confirmed_at IS NOT NULL OR held_back)"""
 )
 
 
-def told_since(c: Connection, project_id: int, since: datetime) -> dict[int, bool]:
+def reported_since(c: Connection, project_id: int, since: datetime) -> dict[int, bool]:
     """The regressions that were opened since then, were confirmed or turned out to be caused by a machine, and were not
     withdrawn; for each, whether people were notified of slower code."""
-    return {row.id: row.is_told for row in c.execute(_TOLD_SINCE, {"project": project_id, "since": since})}
+    return {row.id: row.is_reported for row in c.execute(_REPORTED_SINCE, {"project": project_id, "since": since})}
 
 
 _SURROUNDINGS = text(
@@ -266,7 +266,7 @@ def insert_event(
     return int(c.execute(_EVENT, values).scalar_one())
 
 
-_TOLD_BY = text(
+_CHANGED_BY = text(
     """SELECT DISTINCT regression_id FROM regression_event
        WHERE regression_id = ANY(:regressions) AND detail ->> 'run_id' = :run"""
 )
@@ -277,9 +277,9 @@ _CHANGED_AT = text(
 )
 
 
-def told_by(c: Connection, run_id: str, regression_ids: Sequence[int]) -> set[int]:
+def changed_by(c: Connection, run_id: str, regression_ids: Sequence[int]) -> set[int]:
     """Those of the regressions of which a run brought news."""
-    return set(c.execute(_TOLD_BY, {"run": run_id, "regressions": list(regression_ids)}).scalars())
+    return set(c.execute(_CHANGED_BY, {"run": run_id, "regressions": list(regression_ids)}).scalars())
 
 
 def changed_at(c: Connection, project: str, at: datetime | None) -> list[int]:

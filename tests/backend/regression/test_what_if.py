@@ -24,8 +24,8 @@ def change(series: str, onset: int) -> SeriesChange:
 
 
 KNOWN = [
-    ListedCase(number=1, changes=(change("a", 20), change("b", 20)), is_told=True),
-    ListedCase(number=2, changes=(change("a", 40),), is_told=False),
+    ListedCase(number=1, changes=(change("a", 20), change("b", 20)), is_reported=True),
+    ListedCase(number=2, changes=(change("a", 40),), is_reported=False),
 ]
 
 
@@ -45,7 +45,7 @@ def test_a_case_ends_with_its_last_change_however_the_other_policy_located_it() 
 def test_a_fresh_change_joins_the_case_of_its_onset_and_else_founds_one_with_others() -> None:
     found = cases_after(KNOWN, [], [change("c", 20), change("c", 30), change("d", 30)])
     assert numbers(found) == [(1, 3), (2, 1), (None, 2)]
-    assert [case.is_told for case in found] == [True, False, True]
+    assert [case.is_reported for case in found] == [True, False, True]
 
 
 def test_what_a_machine_did_is_not_told_because_another_series_would_show_it() -> None:

@@ -60,7 +60,7 @@ def judged_in(order, first, second):
 def test_a_late_run_between_two_changes_parts_what_was_told_as_one(second, late, told):
     state, rows, changes = judged_in([*range(late), *range(late + 1, 38)], 30, second)
     code = Code(0, np.full(2, KNOWN), np.full(2, 0.01), np.ones(2, dtype=bool), OnsetRange(32, 30, 32))
-    changes.tell_change(code, rows, 1.0)
+    changes.report_change(code, rows, 1.0)
     rows.add(JointRun(
         position=late, testbed="t", worker="w", timestamp=0.0, spread=np.ones(2),
         cost=1 + KNOWN * np.array([True, late >= second]),
@@ -74,7 +74,7 @@ def test_a_late_run_between_two_changes_parts_what_was_told_as_one(second, late,
 def test_a_change_whose_commit_was_known_when_it_was_told_is_not_parted():
     state, rows, changes = judged_in(range(38), 30, 31)
     code = Code(0, np.full(2, KNOWN), np.full(2, 0.01), np.ones(2, dtype=bool), OnsetRange(30, 30, 30))
-    changes.tell_change(code, rows, 1.0)
+    changes.report_change(code, rows, 1.0)
     changes.part_what_began_apart(code)
     assert [i.series for i in state.incidents.values()] == [(0, 1)]
 

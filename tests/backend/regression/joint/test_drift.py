@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from backend.regression.joint.detector import JointDetector
-from backend.regression.joint.drift import AGAIN, BACK, EVERY, HINTS, JUDGED, TELLS, DriftVerdict
+from backend.regression.joint.drift import AGAIN, BACK, EVERY, HINTS, JUDGED, REPORTED_FROM, DriftVerdict
 from tests.backend.regression.fleet_project import SERIES, SIZE, Project, steps
 
 
@@ -56,13 +56,13 @@ def test_no_session_is_asked_of_a_commit_before_the_first_that_was_run():
 @pytest.mark.parametrize(
     ("z", "loss", "z_of_runs", "verdict"),
     [
-        (5.0, TELLS, 0.0, DriftVerdict.DRIFT),
-        (4.4, TELLS, 0.0, DriftVerdict.NONE),
-        (4.4, TELLS, 2.0, DriftVerdict.DRIFT),
-        (2.9, TELLS, 2.0, DriftVerdict.DOUBTFUL),
-        (1.9, TELLS, 2.0, DriftVerdict.NONE),
-        (9.0, 0.99 * TELLS, 9.0, DriftVerdict.NOT_YET),
-        (1.9, 0.99 * TELLS, 9.0, DriftVerdict.NONE),
+        (5.0, REPORTED_FROM, 0.0, DriftVerdict.DRIFT),
+        (4.4, REPORTED_FROM, 0.0, DriftVerdict.NONE),
+        (4.4, REPORTED_FROM, 2.0, DriftVerdict.DRIFT),
+        (2.9, REPORTED_FROM, 2.0, DriftVerdict.DOUBTFUL),
+        (1.9, REPORTED_FROM, 2.0, DriftVerdict.NONE),
+        (9.0, 0.99 * REPORTED_FROM, 9.0, DriftVerdict.NOT_YET),
+        (1.9, 0.99 * REPORTED_FROM, 9.0, DriftVerdict.NONE),
         (9.0, 0.99 * HINTS, 9.0, DriftVerdict.NONE),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
         QuestionPurpose.CHANGE, "t0", 45, 55, pattern, judge.state.rows["t0"].by_position(5), None, lead=0
     )
     change = np.where(pattern != 0, 0.4 * seen, 0.03)
-    judge.changes.tell_code(inquiry, change, np.full(len(SERIES), 0.05))
+    judge.changes.report_code(inquiry, change, np.full(len(SERIES), 0.05))
     assert [judge.state.incidents[code.incident].kind for code in judge.state.codes] == [kind]
 
 

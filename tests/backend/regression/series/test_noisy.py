@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.regression.policy import Policy
-from backend.regression.series.history import TOLD, enter, replay
+from backend.regression.series.history import REPORTED_STATES, enter, replay
 from backend.regression.series.judge import judge, judge_histories, judge_history, judge_many
 from backend.regression.series.state import SeriesState
 from backend.regression.terms import Direction, Point, Role, SeriesKind
@@ -59,7 +59,7 @@ def test_a_point_a_run_a_history_and_a_preview_say_the_same(seed):
 
     for points, kind, policy, (judged, _) in zip(histories, kinds, policies, alone, strict=True):
         events = chain.from_iterable(judgement.events for judgement in judged)
-        assert replay(enter(points, kind), policy) == [e for e in events if e.past_gate and e.state in TOLD]
+        assert replay(enter(points, kind), policy) == [e for e in events if e.past_gate and e.state in REPORTED_STATES]
 
 
 def test_a_history_is_judged_the_same_from_any_of_its_states():

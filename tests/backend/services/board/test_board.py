@@ -260,7 +260,7 @@ def test_a_suite_without_any_result_yet_has_a_column_for_its_running_cell(histor
 def test_summary_counts_what_needs_people(history: Any, board: Any) -> None:
     summary = board.summary
     assert (summary.running, summary.queued, summary.failed) == (1, 1, 1)
-    assert (summary.open_regressions, summary.alarms_told, summary.alarms_right) == (0, 1, 1), "the fix closed it"
+    assert (summary.open_regressions, summary.alarms_reported, summary.alarms_right) == (0, 1, 1), "the fix closed it"
     assert summary.last_result_at is not None
     history.execute("UPDATE regression SET state = 'confirmed'")
     assert load_board(history.connection, QUERY).summary.unowned == 1

@@ -21,10 +21,10 @@ def test_an_open_regression_counts_until_it_is_closed_and_as_wrong_when_it_is_in
     loom.history([100.0] * 12 + [125.0] * 6)
     before = counted(loom, 30)
     assert (before.open_regressions, before.unowned, before.suspects) == (1, 1, 0)
-    assert (before.alarms_told, before.alarms_right) == (1, 1)
+    assert (before.alarms_reported, before.alarms_right) == (1, 1)
     connection.execute(text("UPDATE regression SET state = 'invalid'"))
     after = counted(loom, 30)
-    assert (after.open_regressions, after.alarms_told, after.alarms_right) == (0, 1, 0)
+    assert (after.open_regressions, after.alarms_reported, after.alarms_right) == (0, 1, 0)
 
 
 def test_suites_are_named_and_failures_counted_since_their_day(connection: Connection) -> None:

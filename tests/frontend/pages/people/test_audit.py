@@ -22,7 +22,7 @@ def test_the_trail_is_narrowed_to_what_is_looked_for(own_site: Site, browser: Br
     with own_site.engine.begin() as c:
         audit.record(c, ROOT, Did.MADE_TOKEN, "ci (#1)", now=now, project=MINE, scopes=["read", "submit"])
         audit.record(c, ROOT, Did.CHANGED_POLICY, MINE, now=now, project=MINE, after={"min_change": 0.1})
-        audit.record(c, ROOT, Did.TOLD_WORKER, "w1", now=now, state="pause")
+        audit.record(c, ROOT, Did.SET_WORKER_STATE, "w1", now=now, state="pause")
     with signed_in(own_site, browser, "ada", northsea_loom="admin") as ada:
         ada.goto(f"{own_site.url}/settings/audit?project={MINE}")
         rows = ada.locator("tbody tr")
