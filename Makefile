@@ -24,12 +24,12 @@ help:  ## show this list
 up: $(VENV)/installed-run  ## set up and run everything here: database, broker, API, worker, dashboard, demo (ARGS="--port 9000")
 	@exec $(VENV)/bin/tidemark up $(ARGS)
 
-demo: $(VENV)/installed-run  ## the demo without a browser: about two minutes, tells what it found
+demo: $(VENV)/installed-run  ## the demo without a browser: about two minutes; prints what it found
 	@exec $(VENV)/bin/tidemark demo --headless $(ARGS)
 
 setup: $(VENV)/installed-dev  ## set up the virtual environment, development tools included
 
-test: $(VENV)/installed-dev  ## set up and pass every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
+test: $(VENV)/installed-dev  ## set up and run every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
 	@$(PYTHON) tests/provide_chromium.py
 	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(MAKE) --no-print-directory -j2 lint compiled-tests
@@ -52,36 +52,36 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 compiled-tests: $(VENV)/installed-dev
 	@$(PYTHON) -m pytest --collect-only -qq >/dev/null || true
 
-bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each beside its yardstick (ARGS="--only board")
+bench: $(VENV)/installed-dev  ## the speed budgets as a table of ratios, each with its yardstick (ARGS="--only board")
 	@$(PYTHON) -m tests.bench.run $(ARGS)
 
-soak: $(VENV)/installed-dev  ## ten minutes of pushes, a third of them hostile, while something is killed every few seconds (ARGS="--minutes 1 --seed 2")
+soak: $(VENV)/installed-dev  ## ten minutes of pushes, a third of them hostile, while processes are killed every few seconds (ARGS="--minutes 1 --seed 2")
 	@$(PYTHON) -m tests.soak.run $(ARGS)
 
 simulate: $(VENV)/installed-dev  ## a day of a large fleet in fast time, through the real queue (ARGS="--claims", "--load 1.5")
 	@$(PYTHON) -m tests.scale.simulate $(ARGS)
 
-scale: $(VENV)/installed-dev  ## several processes of each kind, a replica, PgBouncer: each killed while results come in (ARGS="--seconds 10")
+scale: $(VENV)/installed-dev  ## several processes of each kind, a replica, PgBouncer: each killed while results arrive (ARGS="--seconds 10")
 	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(PYTHON) -m tests.cluster.run $(ARGS)
 
-format: $(VENV)/installed-dev  ## put every file into the common format
+format: $(VENV)/installed-dev  ## format every file
 	@$(VENV)/bin/ruff check --fix --quiet --select I .
 	@$(VENV)/bin/ruff format .
 
-lock: $(VENV)/installed-dev  ## write requirements/ anew: the newest versions that fit pyproject.toml, with hashes
+lock: $(VENV)/installed-dev  ## update requirements/ to the newest versions that fit pyproject.toml, with hashes
 	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --extra otel --extra dev --output-file requirements/dev.txt
 	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra server --constraint requirements/dev.txt --output-file requirements/server.txt
 	@$(VENV)/bin/uv pip compile pyproject.toml $(LOCKED) --extra otel --constraint requirements/dev.txt --output-file requirements/otel.txt
 
-docs: $(VENV)/installed-dev  ## write the generated documents anew (rule, commands, settings, speed)
+docs: $(VENV)/installed-dev  ## update the generated documents (rule, commands, settings, speed)
 	@$(PYTHON) docs/generate.py
 
 site: $(VENV)/installed-dev  ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict --site-dir build/site
 	@echo "open build/site/index.html"
 
-screenshots: $(VENV)/installed-dev  ## docs/images anew, from a running `make up` (URL=http://127.0.0.1:8000)
+screenshots: $(VENV)/installed-dev  ## take docs/images again, from a running `make up` (URL=http://127.0.0.1:8000)
 	@$(PYTHON) tests/provide_chromium.py
 	@$(PYTHON) -m frontend.screenshots --url $(or $(URL),http://127.0.0.1:8000) --out docs/images
 
