@@ -10,9 +10,10 @@ from markupsafe import Markup
 
 from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
-from backend.services.reports import comparison as service
-from backend.services.reports.comparison import CommitComparison, ComparisonRow, PhaseDifference
-from backend.services.reports.redundant import with_redundant
+from backend.services.comparison import commits as service
+from backend.services.comparison.commits import CommitComparison, PhaseDifference
+from backend.services.comparison.redundant import with_redundant
+from backend.services.comparison.rows import ComparisonRow, SuiteMean
 from backend.services.reports.trends import BASES
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
@@ -57,7 +58,7 @@ class SuiteRow:
     change: Markup
     interval: str
     forest: Markup
-    mean: service.SuiteMean
+    mean: SuiteMean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +268,7 @@ def metric_row(row: ComparisonRow, gate: float, redundant: Sequence[ComparisonRo
     )
 
 
-def suite_row(mean: service.SuiteMean, gate: float) -> SuiteRow:
+def suite_row(mean: SuiteMean, gate: float) -> SuiteRow:
     return SuiteRow(
         name=mean.suite or "all",
         coverage=coverage(mean.compared, mean.gates),

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import NotFound
 from backend.services.base.tables import Table, TableFormat, written
-from backend.services.reports.comparison import ComparisonRow
+from backend.services.comparison.rows import ComparisonRow
 from backend.services.triage.views import CommitName, Regression
 from backend.store.reports.series import ListedSeries
 from frontend.frame import Visit, Visiting

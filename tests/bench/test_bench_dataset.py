@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection
 
 from backend.services.board.board import BoardQuery, CellState, load_board
-from backend.services.reports.comparison import compare_commits
+from backend.services.comparison.commits import compare_commits
 from backend.services.reports.history import load_points
 from tests.bench.dataset import Filled, Shape, fill
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from frontend_site import Site
 
-from backend.services.reports.comparison import PhaseDifference
+from backend.services.comparison.commits import PhaseDifference
 from frontend.first_run import worker_step
 from frontend.pages.compare import milliseconds
 from frontend.pages.regression import page as regression_page

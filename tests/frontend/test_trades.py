@@ -2,7 +2,7 @@
 
 import pytest
 
-from backend.services.reports.comparison import ComparisonRow
+from backend.services.comparison.rows import ComparisonRow
 from frontend.pages.compare import metric_row
 
 

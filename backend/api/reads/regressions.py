@@ -10,10 +10,10 @@ from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.services.comparison import commits as comparison
+from backend.services.comparison.commits import CommitComparison
 from backend.services.github import upstream_report
 from backend.services.people.members import name_of_assignee
-from backend.services.reports import comparison
-from backend.services.reports.comparison import CommitComparison
 from backend.services.triage import detail as regression_detail
 from backend.services.triage import regroup, triage
 from backend.services.triage import views as regressions

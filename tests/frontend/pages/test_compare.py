@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.services.reports.comparison import (
-    CommitComparison,
-    ComparisonRow,
-    ComparisonSide,
-    PhaseDifference,
-    SuiteMean,
-)
+from backend.services.comparison.commits import CommitComparison, ComparisonSide, PhaseDifference
+from backend.services.comparison.rows import ComparisonRow, SuiteMean
 from frontend.pages.compare import markdown, metric_row, phase_panels, sentence_of
 
 VARIANT = {"suite": "gpt", "benchmark": "gpt.train", "variant_key": "dtype=fp32"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backend.services.reports.comparison import compare_commits
+from backend.services.comparison.commits import compare_commits
 
 OWN = {"box-a": 1.0, "box-b": 1.1}
 

@@ -8,8 +8,9 @@ from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.board import board
+from backend.services.comparison import commits as comparison
 from backend.services.queue import view as queue_view
-from backend.services.reports import comparison, overview, search
+from backend.services.reports import overview, search
 from backend.services.reports.history import SeriesQuery, list_series, load_points, load_series
 from backend.services.runs import view as run_view
 

@@ -9,7 +9,7 @@ import pytest
 from backend.services.base.errors import BadRequest, NotFound
 from backend.services.base.scope import find_scope
 from backend.services.board.jsonable import dump
-from backend.services.reports.comparison import CommitComparison, commit_at, compare_commits
+from backend.services.comparison.commits import CommitComparison, commit_at, compare_commits
 from backend.services.reports.notices import Difference
 
 PROJECT = "northsea/loom"

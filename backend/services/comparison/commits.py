@@ -3,8 +3,6 @@
 The verdicts are those of `backend.regression.compare` on the stored process values; both of its gates apply here too.
 """
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +15,7 @@ from backend.regression.policy import Policy
 from backend.regression.terms import Direction, Role, Verdict
 from backend.services.base.errors import NotFound
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
+from backend.services.comparison.rows import ComparisonRow, NotCompared, SuiteMean, mean_of, suite_means, worst_first
 from backend.services.policy.resolve import policy_book
 from backend.services.reports.columns import VariantKey
 from backend.services.reports.facets import passes, variant_of
@@ -45,57 +44,6 @@ class ComparisonSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonRow:
-    """A metric of both sides. Changes are fractions of cost; `needed_runs`: more process values needed per side."""
-
-    suite: str
-    benchmark: str
-    variant_key: str
-    preset: str
-    metric: str
-    unit: str
-    direction: str
-    role: str
-    base: float
-    head: float
-    change: float
-    low: float
-    high: float
-    verdict: str
-    reason: str
-    needed_runs: int
-    traded_for: tuple[str, ...]
-    series_id: int  # of the head
-
-    @property
-    def judged(self) -> bool:
-        """Whether it is a gate metric; every other one is shown, but its change alone says nothing about code."""
-        return self.role == Role.GATE.value
-
-    @property
-    def moved(self) -> bool:
-        """Whether it is a gate metric that got worse or better."""
-        return self.judged and self.verdict in (Verdict.REGRESSION.value, Verdict.IMPROVEMENT.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteMean:
-    """Geometric mean of the cost changes of a suite's gate metrics, over `compared` of `gates`; None: none compared."""
-
-    suite: str | None  # None: all suites together
-    change: float | None
-    low: float | None
-    high: float | None
-    compared: int
-    gates: int
-    slower: int
-    faster: int
-    undecided: int
-    unchanged: int
-    left_out: int  # variants that one side lacks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseDifference:
     """A part of a step on both sides; phases show where a change is and are not judged here."""
 
@@ -110,20 +58,6 @@ class PhaseDifference:
     @property
     def difference(self) -> float:
         return self.head - self.base
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotCompared:
-    """A variant that one side could not measure, or never ran; not part of any mean."""
-
-    suite: str
-    benchmark: str
-    variant_key: str
-    preset: str
-    base_status: str
-    head_status: str
-    error: str | None
-    run_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +136,11 @@ def compare_commits(
         testbed=scope.testbed.name,
         base=_side(base, base_commit, ran),
         head=_side(head, head_commit, ran),
-        rows=tuple(sorted(shown, key=_worst_first)),
+        rows=tuple(sorted(shown, key=worst_first)),
         hidden=len(rows) - len(shown),
         levelled=levelled,
-        suites=_suite_means(rows, gates, missing),
-        overall=_mean(None, rows, len(gates), len(missing)),
+        suites=suite_means(rows, gates, missing),
+        overall=mean_of(None, rows, len(gates), len(missing)),
         phases=_phases(left, right),
         not_compared=tuple(missing),
         environment=_environment(c, ran, base_commit, head_commit),
@@ -326,57 +260,6 @@ def _row(row: MetricComparison, series: ComparedSeriesRow) -> ComparisonRow:
         needed_runs=row.needed_runs,
         traded_for=row.traded_for,
         series_id=series.id,
-    )
-
-
-_ORDER = {
-    verdict.value: number
-    for number, verdict in enumerate(
-        (Verdict.REGRESSION, Verdict.IMPROVEMENT, Verdict.SUSPECT, Verdict.INSUFFICIENT, Verdict.UNCHANGED)
-    )
-}
-
-
-def _worst_first(row: ComparisonRow) -> tuple[bool, int, bool, float]:
-    """Gates that moved or are in doubt; then verdicts before doubts before silence, larger changes first."""
-    speaks = row.judged and row.verdict != Verdict.UNCHANGED.value
-    return not speaks, _ORDER[row.verdict], not row.judged, -abs(row.change)
-
-
-def _suite_means(
-    rows: Sequence[ComparisonRow], gates: Mapping[str, str], missing: Sequence[NotCompared]
-) -> tuple[SuiteMean, ...]:
-    """The mean of each suite that has a gate, or a variant that could not be compared."""
-    of_gates, of_missing = Counter(gates.values()), Counter(item.suite for item in missing)
-    return tuple(
-        _mean(suite, [row for row in rows if row.suite == suite], of_gates[suite], of_missing[suite])
-        for suite in sorted({*of_gates, *of_missing})
-    )
-
-
-def _mean(suite: str | None, rows: Iterable[ComparisonRow], gates_of_either: int, left_out: int) -> SuiteMean:
-    """Over gates with noise only: an exact counter has no place in a mean of times."""
-    gates = [row for row in rows if row.role == Role.GATE.value]
-    timed = [row for row in gates if row.low < row.high and row.low > -1]
-    verdicts = Counter(row.verdict for row in gates)
-    mean = low = high = None
-    if timed:
-        logs = [math.log1p(row.change) for row in timed]
-        spreads = [(math.log1p(row.high) - math.log1p(row.low)) / 2 for row in timed]
-        middle, half = math.fsum(logs) / len(logs), math.sqrt(math.fsum(s * s for s in spreads)) / len(spreads)
-        mean, low, high = math.expm1(middle), math.expm1(middle - half), math.expm1(middle + half)
-    return SuiteMean(
-        suite=suite,
-        change=mean,
-        low=low,
-        high=high,
-        compared=len(gates),
-        gates=gates_of_either,
-        slower=verdicts[Verdict.REGRESSION.value],
-        faster=verdicts[Verdict.IMPROVEMENT.value],
-        undecided=verdicts[Verdict.INSUFFICIENT.value],
-        unchanged=verdicts[Verdict.UNCHANGED.value],
-        left_out=left_out,
     )
 
 

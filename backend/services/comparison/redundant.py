@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from backend.services.base.metric_words import MEMORY_UNITS
-from backend.services.reports.comparison import ComparisonRow
+from backend.services.comparison.rows import ComparisonRow
 
 ALIKE = 0.01  # a change of cost differs by no more than this, or …
 ALIKE_SHARE = 0.1  # … by no more than this share of it

@@ -2,8 +2,8 @@
 
 import pytest
 
-from backend.services.reports.comparison import ComparisonRow
-from backend.services.reports.redundant import with_redundant
+from backend.services.comparison.redundant import with_redundant
+from backend.services.comparison.rows import ComparisonRow
 
 
 def row(
