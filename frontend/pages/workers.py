@@ -1,7 +1,7 @@
 """Workers: is it the code or the machine? Their canary, what runs and waits, how good the alarms are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -77,7 +77,7 @@ def workers_page(visit: Visiting) -> Response:
     listed = overview.load_workers(visit.c, now=visit.now, of=of)
     asked = visit.here.get("testbed")
     project = visit.project()
-    queue = queue_view.queue(visit.c, testbed=asked or None, now=visit.now)
+    queue = queue_view.queue(visit.c, testbed=asked or None, of=of, now=visit.now)
     shown = [worker for worker in listed.workers if not asked or worker.testbed == asked]
     return visit.page(
         "workers.html",
@@ -97,7 +97,7 @@ def workers_page(visit: Visiting) -> Response:
             unused=dict.fromkeys((*FACETS, "branch", "base", "head", "range", "granularity"), UNUSED),
             any_testbed=True,
         ),
-        queue=queue if of is None else replace(queue, items=tuple(it for it in queue.items if it.project in of)),
+        queue=queue,
         percent_done=percent_done,
         summary=summary_of(visit, project),
     )

@@ -4,7 +4,7 @@ The order is predicted with the rule that assigns runs (`scheduling`), the times
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -81,20 +81,23 @@ def queue(
     *,
     project: str | None = None,
     testbed: str | None = None,
+    of: Collection[str] | None = None,
     limit: int = 100,
     now: datetime | None = None,
     live_s: int = WORKER_LIVE_S,
 ) -> Queue:
-    """The queue: runs in progress, runs waiting, why, and for roughly how long."""
+    """The queue: runs in progress, runs waiting, why, and for roughly how long. `of`: the projects whose runs are shown
+    and counted; None: all."""
     if not 1 <= limit <= MAX_QUEUE:
         raise BadRequest.field("limit", limit, f"1 to {MAX_QUEUE}")
     now = now or datetime.now(UTC)
     found = None if project is None else find_project(c, project)
-    counts = overview_store.run_counts(c, None if found is None else found.id, now - COUNTED)
+    shown_projects = of if found is None else {found.slug}
+    counts = overview_store.run_counts(c, now - COUNTED, of=shown_projects)
     items = [
         item
         for item in _all_items(c, now, live_s)
-        if (found is None or item.project == found.slug) and (testbed is None or item.testbed == testbed)
+        if (shown_projects is None or item.project in shown_projects) and (testbed is None or item.testbed == testbed)
     ]
     at_work = [item for item in items if item.state != "queued"]
     waiting = sorted((item for item in items if item.state == "queued"), key=lambda item: item.before or 0)

@@ -94,7 +94,7 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedWorker:
-    """Counts are of the last seven days, of the projects that the reader may see; telemetry is of the newest run."""
+    """Runs, counts, canary and telemetry are of the projects that the reader may see; counts of the last seven days."""
 
     name: str
     testbed: str
@@ -169,16 +169,17 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
 def load_workers(
     c: Connection, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S, of: Collection[str] | None = None
 ) -> WorkerOverview:
-    """Every worker, and testbeds that have gone silent. `of`: the projects whose runs are named; None: all."""
+    """Every worker, and testbeds that have gone silent. `of`: the projects whose runs and workers are shown;
+    None: all."""
     now = now or datetime.now(UTC)
     seen_since = now - timedelta(seconds=live_s)
     workers = tuple(
-        _worker(row, seen_since, store.worker_runs(c, row.id, 1) if row.last_run_id else ())
+        _worker(row, seen_since, store.worker_runs(c, row.id, 1, of=of) if row.last_run_id else ())
         for row in _shown_workers(c, now, of)
     )
     return WorkerOverview(
         workers=workers,
-        silent=tuple(SilentTestbed(**row._asdict()) for row in store.silent_testbeds(c, seen_since)),
+        silent=tuple(SilentTestbed(**row._asdict()) for row in store.silent_testbeds(c, seen_since, of=of)),
         states={state.value: sum(worker.state is state for worker in workers) for state in WorkerState},
     )
 
@@ -211,10 +212,10 @@ def load_worker(
     if not rows:
         known = _shown_workers(c, now, of)
         raise NotFound.of("worker", name, [row.name for row in known][:20])
-    runs = store.worker_runs(c, rows[0].id, CANARY_RUNS)
+    runs = store.worker_runs(c, rows[0].id, CANARY_RUNS, of=of)
     return WorkerDetail(
         worker=_worker(rows[0], now - timedelta(seconds=live_s), runs),
-        runs=tuple(run for run, _ in runs if of is None or run.project in of),
+        runs=tuple(run for run, _ in runs),
     )
 
 

@@ -159,24 +159,26 @@ _WORKERS = text(
 _WORKER_RUNS = text(
     """SELECT r.id, p.slug, r.suite, c.sha, coalesce(r.status, r.state) AS status, r.error, r.started_at, r.document
        FROM run r JOIN project p ON p.id = r.project_id JOIN commit c ON c.id = r.commit_id
-       WHERE r.worker_id = :worker AND r.received_at IS NOT NULL ORDER BY r.received_at DESC LIMIT :limit"""
+       WHERE r.worker_id = :worker AND r.received_at IS NOT NULL AND (CAST(:of AS text[]) IS NULL OR p.slug = ANY(:of))
+       ORDER BY r.received_at DESC LIMIT :limit"""
 )
 _SILENT = text(
-    """SELECT t.name, max(w.last_seen_at), coalesce(q.waiting, 0)
-       FROM testbed t LEFT JOIN worker w ON w.testbed_id = t.id
-       LEFT JOIN (SELECT testbed_id, count(*) AS waiting FROM run WHERE state = 'queued' GROUP BY 1) AS q
+    f"""SELECT t.name, max(w.last_seen_at), coalesce(q.waiting, 0)
+       FROM testbed t
+       LEFT JOIN worker w ON w.testbed_id = t.id AND (w.project_id IS NULL OR {_SHOWN})
+       LEFT JOIN (SELECT testbed_id, count(*) AS waiting FROM run WHERE state = 'queued' AND {_SHOWN} GROUP BY 1) AS q
          ON q.testbed_id = t.id
        GROUP BY t.name, q.waiting
        HAVING coalesce(max(w.last_seen_at) < :seen_since, coalesce(q.waiting, 0) > 0)
        ORDER BY t.name"""
 )
 _COUNTS = text(
-    """SELECT state, count(*) FROM (
+    f"""SELECT state, count(*) FROM (
          SELECT state, project_id FROM run WHERE state IN ('queued', 'leased', 'running')
          UNION ALL
          SELECT state, project_id FROM run
          WHERE requested_at >= :since AND state NOT IN ('queued', 'leased', 'running')) AS counted
-       WHERE CAST(:project AS integer) IS NULL OR project_id = :project GROUP BY state"""
+       WHERE {_SHOWN} GROUP BY state"""
 )
 
 
@@ -197,17 +199,24 @@ def workers(
     return [WorkerRow._make(row) for row in c.execute(_WORKERS, values).all()]
 
 
-def worker_runs(c: Connection, worker_id: int, limit: int) -> list[tuple[WorkerRun, bytes | None]]:
-    """The newest delivered runs of a worker, newest first, each with its document (zlib) if it has one."""
-    rows = c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit})
+def worker_runs(
+    c: Connection, worker_id: int, limit: int, *, of: Collection[str] | None = None
+) -> list[tuple[WorkerRun, bytes | None]]:
+    """The newest delivered runs of a worker, newest first, each with its document (zlib) if it has one. `of`: of these
+    projects; None: of all."""
+    rows = c.execute(_WORKER_RUNS, {"worker": worker_id, "limit": limit, "of": None if of is None else list(of)})
     return [(WorkerRun(*row), document) for *row, document in rows]
 
 
-def silent_testbeds(c: Connection, seen_since: datetime) -> list[SilentRow]:
-    """Testbeds none of whose workers was heard since; those that never had a worker only while runs wait for one."""
-    return [SilentRow._make(row) for row in c.execute(_SILENT, {"seen_since": seen_since}).all()]
+def silent_testbeds(c: Connection, seen_since: datetime, *, of: Collection[str] | None = None) -> list[SilentRow]:
+    """Testbeds none of whose workers was heard since; those that never had a worker only while runs wait for one.
+    `of`: the projects whose workers and runs count; None: all."""
+    values = {"seen_since": seen_since, "of": None if of is None else list(of)}
+    return [SilentRow._make(row) for row in c.execute(_SILENT, values).all()]
 
 
-def run_counts(c: Connection, project_id: int | None, since: datetime) -> dict[str, int]:
-    """How many runs are in each state: all that are open, and those requested since a moment."""
-    return {row[0]: row[1] for row in c.execute(_COUNTS, {"project": project_id, "since": since}).all()}
+def run_counts(c: Connection, since: datetime, *, of: Collection[str] | None) -> dict[str, int]:
+    """How many runs, of these projects or of all, are in each state: all that are open, and those requested since a
+    moment."""
+    values = {"since": since, "of": None if of is None else list(of)}
+    return {row[0]: row[1] for row in c.execute(_COUNTS, values).all()}

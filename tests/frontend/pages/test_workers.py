@@ -89,3 +89,38 @@ def test_what_a_shared_worker_ran_for_a_private_project_is_not_counted_for_stran
     assert "RUN-hidden" not in seen[stranger].text
     assert [answer.json()["worker"]["done"] for answer in seen.values()] == [1, 2]
     assert [answer.json()["worker"]["last_run_id"] for answer in seen.values()] == ["RUN-open", "RUN-hidden"]
+
+
+def test_canary_telemetry_and_queue_of_a_private_project_are_not_shown_to_strangers(site: Site) -> None:
+    site.client.post("/api/v1/projects", json={"project": "northsea/hidden", "private": True})
+    for slug, temperature in (("northsea/open", 41.0), ("northsea/hidden", 87.0)):
+        name = slug.rpartition("/")[2]
+        document = {
+            "schema": "tidemark.run/1", "id": f"RUN-{name}", "project": slug, "commit": "a" * 40, "branch": "main",
+            "suite": "gpt", "suite_version": "1.0.0", "testbed": "bench", "worker": "box-1", "status": "ok",
+            "started_at": "2026-03-01T00:00:00Z", "environment": {"torch": "2.13.0", "hash": "sha256:0"}, "results": [],
+            "canary": [{"name": f"{name}_gemm", "before": 100.0, "after": 101.0}],
+            "telemetry": {"temperature_c": {"max": temperature}},
+        }  # fmt: skip
+        site.put(document)
+    with site.engine.begin() as c:
+        c.execute(text("UPDATE worker SET last_seen_at = now()"))
+        c.execute(
+            text(
+                """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, requested_at)
+                   SELECT 'RUN-waiting', project_id, commit_id, testbed_id, suite, 'queued', 'main', now()
+                   FROM run WHERE id = 'RUN-hidden'"""
+            )
+        )
+    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30)
+    for path in ("/workers", "/workers/box-1", "/api/v1/workers", "/api/v1/workers/box-1", "/api/v1/queue"):
+        answer = stranger.get(path).text
+        assert not [
+            word for word in ("RUN-hidden", "RUN-waiting", "hidden_gemm", ">87<", '"max":87') if word in answer
+        ], path
+    page = stranger.get("/workers").text
+    assert "0 waiting, 0 in progress" in page and "<dt>done</dt><dd><b>1</b>" in page and ">41<" in page
+    stranger.follow_redirects = True
+    stranger.get(site.sign_in_link())
+    page = stranger.get("/workers").text
+    assert "1 waiting, 0 in progress" in page and "<dt>done</dt><dd><b>2</b>" in page and ">87<" in page
