@@ -114,9 +114,8 @@ class CompiledTemplates(FileSystemBytecodeCache):
     """Templates as Python's bytecode, kept where Python keeps that of our modules, if it may be written there."""
 
     def __init__(self) -> None:
-        settings = sha256(Path(__file__).read_bytes()).hexdigest()[
-            :8
-        ]  # of the environment: they shape what is compiled
+        # The settings of the environment, which are in this file, shape what is compiled.
+        settings = sha256(Path(__file__).read_bytes()).hexdigest()[:8]
         super().__init__(str(Path(cache_from_source(__file__)).parent), f"template-{settings}-%s.cache")
 
     def load_bytecode(self, bucket: Bucket) -> None:

@@ -126,7 +126,8 @@ def test_who_asks_too_often_is_counted_by_the_address_that_the_proxy_saw(proxy: 
     """Whatever addresses a caller makes up: the proxy's word comes last, and is the one that counts."""
     made_up = [caller.get("/api/v1/queue", headers={"X-Forwarded-For": f"198.51.100.{n}"}) for n in range(12)]
     statuses = [each.status_code for each in made_up]
-    assert statuses[:10] == [200] * 10 and statuses[11] == 429  # an eleventh is answered where a minute ends meanwhile
+    assert statuses[:10] == [200] * 10 and statuses[11] == 429
+    assert statuses[10] in (200, 429)  # an eleventh is answered where a minute ends meanwhile
     assert 1 <= int(made_up[-1].headers["retry-after"]) <= 60
     proxy.comes_from = "192.0.43.9"
     assert caller.get("/api/v1/queue").status_code == 200, "another caller is not kept from it"
@@ -139,6 +140,7 @@ def test_who_asks_too_often_is_counted_by_token_as_well(server: LiveServer, prox
     first, second = server.token("read"), server.token("write")
     answers = [ask(first) for _ in range(12)]
     statuses = [each.status_code for each in answers]
-    assert statuses[:10] == [200] * 10 and statuses[11] == 429  # an eleventh is answered where a minute ends meanwhile
+    assert statuses[:10] == [200] * 10 and statuses[11] == 429
+    assert statuses[10] in (200, 429)  # an eleventh is answered where a minute ends meanwhile
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
     assert ask(second).status_code == 200, "another token of the same office is not kept from it"
