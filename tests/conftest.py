@@ -94,14 +94,14 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture(scope="session")
 def administer(postgres: EmbeddedPostgres) -> Iterator[Callable[[str], None]]:
-    """Runs a statement that no transaction may hold, such as CREATE DATABASE."""
+    """Runs a statement that no transaction may hold, such as CREATE DATABASE, on one connection for all of them."""
     engine = create_engine(postgres.url_of("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
 
-    def run(statement: str) -> None:
-        with engine.connect() as connection:
+        def run(statement: str) -> None:
             connection.execute(text(statement))
 
-    yield run
+        yield run
     engine.dispose()
 
 

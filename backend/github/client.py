@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
-import jwt
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import RSAKey
 
 API_URL = "https://api.github.com"
 API_VERSION = "2022-11-28"
@@ -105,8 +107,8 @@ def app_jwt(app_id: str, private_key: str, now: float) -> str:
     # Issued a minute ago: GitHub refuses a token from the future, and clocks differ.
     claims = {"iat": int(now) - 60, "exp": int(now) + APP_JWT_S, "iss": app_id}
     try:
-        return jwt.encode(claims, private_key, algorithm="RS256")
-    except jwt.PyJWTError as error:
+        return jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(private_key))
+    except (JoseError, ValueError, TypeError) as error:
         raise ValueError(f"the app's private key is not a usable key: {error}") from None
 
 

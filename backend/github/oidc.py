@@ -5,6 +5,7 @@ rules. Keys are cached; an unknown key id fetches them again, at most once a min
 of made-up key ids costs nothing.
 """
 
+import json
 import re
 import threading
 import time
@@ -14,7 +15,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import httpx
-import jwt
+from joserfc import jws, jwt
+from joserfc.errors import ExpiredTokenError, InvalidClaimError, JoseError
+from joserfc.jwk import RSAKey
 
 GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
 ALGORITHMS = ("RS256",)
@@ -24,7 +27,11 @@ FETCH_AT_MOST_EVERY_S = 60.0
 FETCH_WITHIN_S = 5.0
 MAX_TOKEN_CHARACTERS = 8_192
 PULL_REQUEST_REF = re.compile(r"refs/pull/([0-9]{1,9})/(?:merge|head)")
-REQUIRED = ("iss", "aud", "exp", "iat", "sub", "repository", "ref")
+STATED: jwt.ClaimsOption = {"essential": True}
+# A header that we do not know is GitHub's affair, unless it says that it must be understood.
+SIGNED = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+UNREADABLE = (JoseError, ValueError, TypeError, RecursionError)
+"""What reading a token or a key raises that is none; deeply nested JSON is the last."""
 
 
 class TokenRefused(Exception):
@@ -99,10 +106,10 @@ class KeySet:
         self.issuer = issuer.rstrip("/")
         self._clock = clock
         self._lock = threading.Lock()
-        self._keys: dict[str, jwt.PyJWK] = {}
+        self._keys: dict[str, RSAKey] = {}
         self._fetched_at: float | None = None
 
-    def key(self, key_id: str) -> jwt.PyJWK:
+    def key(self, key_id: str) -> RSAKey:
         """The key of that id; raises `TokenRefused` when the issuer has none such or cannot be reached."""
         with self._lock:
             age = float("inf") if self._fetched_at is None else self._clock() - self._fetched_at
@@ -120,12 +127,13 @@ class KeySet:
         try:
             found = httpx.get(f"{self.issuer}/.well-known/jwks", timeout=FETCH_WITHIN_S)
             found.raise_for_status()
-            keys = jwt.PyJWKSet.from_dict(found.json()).keys
-        except (httpx.HTTPError, ValueError, jwt.PyJWTError) as error:
+            published = found.json()["keys"]
+            keys = {str(key["kid"]): RSAKey.import_key(key) for key in published if key.get("kty") == "RSA"}
+        except (httpx.HTTPError, KeyError, AttributeError, *UNREADABLE) as error:
             if not self._keys:
                 raise TokenRefused(f"the keys of {self.issuer} could not be fetched: {error}") from error
             return
-        self._keys = {key.key_id: key for key in keys if key.key_id}
+        self._keys = keys
 
 
 def looks_like_oidc(secret: str) -> bool:
@@ -136,10 +144,10 @@ def looks_like_oidc(secret: str) -> bool:
 def stated_repository(token: str) -> str | None:
     """The repository an unverified token names: only good for choosing whose rules to verify it by."""
     try:
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except jwt.PyJWTError:
+        claims = json.loads(jws.extract_compact(token.encode()).payload or b"null")
+    except UNREADABLE:
         return None
-    repository = claims.get("repository")
+    repository = claims.get("repository") if isinstance(claims, dict) else None
     return repository if isinstance(repository, str) else None
 
 
@@ -147,25 +155,28 @@ def verify(token: str, rules: Rules, keys: KeySet, *, audience: str) -> Workflow
     """Who speaks with this token; raises `TokenRefused` when it is not genuine or not one the project accepts."""
     if len(token) > MAX_TOKEN_CHARACTERS:
         raise TokenRefused(f"the token has {len(token)} characters; accepted: at most {MAX_TOKEN_CHARACTERS}")
+    expected = jwt.JWTClaimsRegistry(
+        leeway=CLOCK_LEEWAY_S,
+        iss={"essential": True, "value": keys.issuer},
+        aud={"essential": True, "value": audience},
+        exp=STATED,
+        iat=STATED,
+        sub=STATED,
+        repository=STATED,
+        ref=STATED,
+    )
     try:
-        header = jwt.get_unverified_header(token)
-        if header.get("alg") not in ALGORITHMS:
-            raise TokenRefused(f"the token's algorithm is {header.get('alg')!r}; accepted: {', '.join(ALGORITHMS)}")
-        claims = jwt.decode(
-            token,
-            keys.key(str(header.get("kid", ""))),
-            algorithms=list(ALGORITHMS),
-            audience=audience,
-            issuer=keys.issuer,
-            leeway=CLOCK_LEEWAY_S,
-            options={"require": list(REQUIRED)},
-        )
-    except jwt.InvalidAudienceError:
-        raise TokenRefused(f"the token is for another audience; accepted: {audience!r}") from None
-    except jwt.ExpiredSignatureError:
+        header = jws.extract_compact(token.encode()).headers()
+        if header["alg"] not in ALGORITHMS:
+            raise TokenRefused(f"the token's algorithm is {header['alg']!r}; accepted: {', '.join(ALGORITHMS)}")
+        claims = jwt.decode(token, keys.key(str(header.get("kid", ""))), registry=SIGNED).claims
+        expected.validate(claims)
+    except ExpiredTokenError:
         raise TokenRefused("the token has expired; ask for a new one in the step that uses it") from None
-    except jwt.PyJWTError as error:
-        raise TokenRefused(f"the token is not valid: {error}") from None
+    except UNREADABLE as error:
+        if isinstance(error, InvalidClaimError) and error.claim == "aud":
+            raise TokenRefused(f"the token is for another audience; accepted: {audience!r}") from None
+        raise TokenRefused(f"the token is not valid: {getattr(error, 'description', '') or error}") from None
     return _accepted(claims, rules)
 
 

@@ -1,7 +1,9 @@
 """Running the application under uvicorn so that Ctrl-C is quick although pages keep event streams open."""
 
 import asyncio
+import resource
 import socket
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -11,6 +13,7 @@ from backend.api.edge.connections import PatientProtocol
 from backend.api.edge.memory import give_back_when_quiet
 
 GRACE_S = 3
+MOST_OPEN_FILES = 65_536
 
 
 class Server(uvicorn.Server):
@@ -37,6 +40,7 @@ class Server(uvicorn.Server):
 
 def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") -> Server:
     """A server for this application. `run()` serves until SIGINT or SIGTERM."""
+    allow_many_open_files()
     return Server(
         uvicorn.Config(
             app,
@@ -52,3 +56,13 @@ def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") 
             http=PatientProtocol,
         )
     )
+
+
+def allow_many_open_files() -> None:
+    """Every open page holds a connection. Most systems let a process open 1,024 files until it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    with suppress(ValueError, OSError):  # macOS names no limit and has one: what there was must do
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

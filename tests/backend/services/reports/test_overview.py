@@ -114,6 +114,18 @@ def test_a_silent_testbed_is_told_once_and_clears_itself(history: Any) -> None:
     assert load_workers(history.connection, now=later).silent == ()
 
 
+def test_a_silent_testbed_counts_what_the_reader_may_see(history: Any) -> None:
+    def seen_by(*projects: str) -> list[tuple[str, int]]:
+        found = load_workers(history.connection, now=NOW + timedelta(hours=1), of=projects).silent
+        return [(each.testbed, each.waiting) for each in found]
+
+    assert seen_by(PROJECT) == [("cpu", 1)]
+    assert seen_by("a/stranger") == [("cpu", 0)], "a shared worker is shown, the runs that wait for it are not"
+    history.execute("UPDATE worker SET project_id = (SELECT id FROM project WHERE slug = :slug)", slug=PROJECT)
+    assert seen_by(PROJECT) == [("cpu", 1)]
+    assert seen_by("a/stranger") == [], "nothing of another project's own worker is shown"
+
+
 def test_the_queue_says_what_waits_why_and_for_how_long(history: Any) -> None:
     history.execute(
         "UPDATE run SET worker_id = (SELECT id FROM worker), leased_at = :at WHERE id = 'RUN-000028'",
