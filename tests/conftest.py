@@ -31,17 +31,12 @@ from backend.api.edge.serving import make_server
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
 from backend.store.base import schema
+from frontend.screenshots import launch_chromium
 from tidemark.machine.account import servers_home
 from tidemark.machine.datadir import DataDirectory
 from tidemark.machine.postgres import EmbeddedPostgres
 from tidemark.machine.processes import end, identify, wait_until
 from tidemark.machine.valkey import EmbeddedValkey
-
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM_FOR_SERVERS = 8 << 30  # a server keeps up to 1 GiB, most of it log; four of them, and as much again left free
@@ -226,9 +221,12 @@ class LiveServer:
         return made.token
 
     def client(self, *scopes: str) -> httpx.Client:
-        """A client that holds a token with these scopes; without any, an anonymous one."""
+        """A client that holds a token with these scopes; without any, an anonymous one.
+
+        It is told to verify nothing: over plain HTTP there is nothing to verify, and every client would load all
+        certificates of the system, which takes longer than most tests need for everything else."""
         headers = {"Authorization": f"Bearer {self.token(*scopes)}"} if scopes else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
 
 @contextmanager
@@ -270,14 +268,33 @@ def live_server(service_config: ServiceConfig, committing_engine: Engine, serve_
         yield server
 
 
+@pytest.fixture(scope="module")
+def standing_server(
+    shared_database: str, valkey: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory, serve_app: ServeApp
+) -> Iterator[LiveServer]:
+    """The API without pages for the tests of one module, of which none leaves anything behind: what they send is
+    refused, or of no interest."""
+    config = ServiceConfig(
+        database_url=shared_database,
+        redis_url=valkey.url,
+        data_dir=tmp_path_factory.mktemp("data"),
+        github_webhook_secret="a secret of the tests",
+        sse_heartbeat_s=0.2,
+        refusals_per_address=10**9,
+        requests_per_address=10**9,
+    )
+    engine = create_engine(config.database_url, pool_size=10)
+    with serve_app(create_api(config, engine), engine, config) as server:
+        yield server
+    engine.dispose()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A real Chromium. There is one for all tests of a process: Playwright cannot be started twice in a thread."""
-    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     with sync_playwright() as playwright:
-        path = path or playwright.chromium.executable_path
-        if not Path(path).exists():
+        launched = launch_chromium(playwright)
+        if launched is None:
             pytest.skip("no Chromium on PATH; tests/provide_chromium.py installs one")
-        launched = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         yield launched
         launched.close()

@@ -61,10 +61,10 @@ LARGE = [
 @pytest.mark.parametrize("length", [900_000, None])
 @pytest.mark.parametrize("secret", [None, "tm_invented"])
 def test_a_large_body_of_a_stranger_is_refused_before_it_is_read(
-    live_server: LiveServer, method: str, path: str, length: int | None, secret: str | None
+    standing_server: LiveServer, method: str, path: str, length: int | None, secret: str | None
 ) -> None:
     more = [f"Authorization: Bearer {secret}"] if secret else []
-    with connected(live_server) as stranger:
+    with connected(standing_server) as stranger:
         stranger.sendall(head(method, path, length, *more))  # and not a byte of the body
         answer = everything(stranger)
     assert answer.startswith(b"HTTP/1.1 401 "), answer

@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import gzip
 import random
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from plotly.offline import get_plotlyjs
 from sqlalchemy import text
 
+from frontend.screenshots import launch_chromium
 from tests.bench.registry import Figure, row
 from tests.bench.stage import Client, Stage, Times, in_turns
 from tests.bench.writes import Delivery, bodies, sender
@@ -34,11 +33,6 @@ MOST_BYTES = 150_000
 PROJECT = "project=bench%2Flarge"
 BOARD = f"/board?{PROJECT}&lens=all&changed=0"
 CHARTS, POINTS = 200, 50
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 WARM_UP_RUNS, REDS = 12, 20
 SUSTAINED = 3  # runs that must agree before a cell is red
 PATIENCE_MS = 20_000
@@ -107,12 +101,11 @@ def chromium(stage: Stage) -> Iterator[Browser | None]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None) or playwright.chromium.executable_path
-        if not Path(path).exists():
+        browser = launch_chromium(playwright)
+        if browser is None:
             stage.say("no Chromium on PATH: nothing is measured in a browser; tests/provide_chromium.py installs one")
             yield None
             return
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         yield browser
         browser.close()
 

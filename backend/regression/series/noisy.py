@@ -334,6 +334,11 @@ def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float,
         return within, runs
     mean = sum(raw) / n
     variance = sum([(away := v - mean) * away for v in raw]) / (n - 1)
+    return with_variance(within, runs, variance)
+
+
+def with_variance(within: float, runs: int, variance: float) -> tuple[float, int]:
+    """The usual spread with one more run, whose processes have this variance; and of how many runs it is."""
     runs = runs + 1 if runs < 50 else 50
     square = within * within
     return math.sqrt(square + (variance - square) / runs), runs

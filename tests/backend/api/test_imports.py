@@ -162,9 +162,10 @@ def test_a_run_of_our_own_is_the_same_run_by_either_door(writer: httpx.Client) -
     ],
 )
 def test_a_refusal_says_what_was_wrong_and_what_is_accepted(
-    writer: httpx.Client, format_name: str, query: dict[str, Any], body: bytes, status: int, said: str
+    standing_server: Any, format_name: str, query: dict[str, Any], body: bytes, status: int, said: str
 ) -> None:
-    answer = writer.post(f"/api/v1/import/{format_name}", params={**STATED, **query}, content=body)
+    with standing_server.client("write") as writer:
+        answer = writer.post(f"/api/v1/import/{format_name}", params={**STATED, **query}, content=body)
     assert answer.status_code == status and said in answer.json()["detail"]
 
 
@@ -175,7 +176,7 @@ def test_who_may_not_write_to_the_project_may_not_import(live_server: Any) -> No
     assert send(live_server.client(), "v3.json").status_code == 401
     assert send(live_server.client("read"), "v3.json").status_code == 403
     headers = {"Authorization": f"Bearer {live_server.token('write', project_id=other.id)}"}
-    with httpx.Client(base_url=live_server.url, headers=headers, timeout=30, trust_env=False) as foreign:
+    with httpx.Client(base_url=live_server.url, headers=headers, timeout=30, trust_env=False, verify=False) as foreign:
         assert send(foreign, "v3.json").status_code == 403
 
 

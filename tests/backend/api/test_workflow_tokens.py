@@ -45,7 +45,7 @@ def put(server: Any, token: str, project: str = "northsea/loom") -> httpx.Respon
 
 def bearer(server: Any, token: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False)
+    return httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
 
 def test_a_workflow_delivers_to_its_project_without_a_stored_secret(server: Any, issuer: Issuer) -> None:

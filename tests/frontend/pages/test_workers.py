@@ -30,7 +30,9 @@ def wanted_state(site: Site) -> str:
 
 
 def test_an_administrator_holds_a_worker_and_lets_it_go_on(site: Site) -> None:
-    with httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30) as owner:
+    with httpx.Client(
+        base_url=site.url, headers={"Accept": "text/html"}, follow_redirects=True, timeout=30, verify=False
+    ) as owner:
         owner.get(site.sign_in_link())
         page = owner.get("/workers/box-1").text
         token = re.search(r'<meta name="csrf" content="([^"]+)">', page)
@@ -65,7 +67,7 @@ def test_a_worker_of_a_private_project_is_named_only_to_those_who_see_that_proje
                    WHERE p.slug = 'northsea/hidden' AND name = 'box-1'"""
             )
         )
-    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30)
+    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30, verify=False)
     for path in ("/workers", "/workers/box-2", "/api/v1/workers/box-2", "/?project=northsea/open"):
         assert "box-1" not in stranger.get(path).text, path
     stranger.follow_redirects = True
@@ -84,7 +86,7 @@ def test_what_a_shared_worker_ran_for_a_private_project_is_not_counted_for_stran
             "started_at": "2026-03-01T00:00:00Z", "environment": {"torch": "2.13.0", "hash": "sha256:0"}, "results": [],
         }  # fmt: skip
         site.put(document)
-    stranger = httpx.Client(base_url=site.url, timeout=30)
+    stranger = httpx.Client(base_url=site.url, timeout=30, verify=False)
     seen = {who: who.get("/api/v1/workers/box-1") for who in (stranger, site.client)}
     assert "RUN-hidden" not in seen[stranger].text
     assert [answer.json()["worker"]["done"] for answer in seen.values()] == [1, 2]
@@ -112,7 +114,7 @@ def test_canary_telemetry_and_queue_of_a_private_project_are_not_shown_to_strang
                    FROM run WHERE id = 'RUN-hidden'"""
             )
         )
-    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30)
+    stranger = httpx.Client(base_url=site.url, headers={"Accept": "text/html"}, timeout=30, verify=False)
     for path in ("/workers", "/workers/box-1", "/api/v1/workers", "/api/v1/workers/box-1", "/api/v1/queue"):
         answer = stranger.get(path).text
         assert not [

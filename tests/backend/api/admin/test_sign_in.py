@@ -50,7 +50,7 @@ def server(
 
 @contextmanager
 def browser(server: LiveServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30, trust_env=False, follow_redirects=True) as client:
+    with httpx.Client(base_url=server.url, timeout=30, trust_env=False, verify=False, follow_redirects=True) as client:
         yield client
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,15 +23,28 @@ from backend.services.housekeeping import tidy
 PATH = "/api/v1/webhooks/github"
 
 
-@pytest.fixture
-def client(live_server: Any) -> Iterator[httpx.Client]:
-    with live_server.engine.begin() as c:
+@contextmanager
+def of_github(server: Any) -> Iterator[httpx.Client]:
+    with server.engine.begin() as c:
         projects.save_project(
             c, "northsea/loom", repository_url="https://github.com/northsea/loom.git", now=datetime.now(UTC)
         )
         c.execute(text("UPDATE project SET sync_requested_at = NULL"))
-    with live_server.client() as made:
-        made.secret = live_server.config.github_webhook_secret  # type: ignore[attr-defined]
+    with server.client() as made:
+        made.secret = server.config.github_webhook_secret  # type: ignore[attr-defined]
+        yield made
+
+
+@pytest.fixture
+def client(live_server: Any) -> Iterator[httpx.Client]:
+    with of_github(live_server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unheard(standing_server: Any) -> Iterator[httpx.Client]:
+    """What it sends changes nothing."""
+    with of_github(standing_server) as made:
         yield made
 
 
@@ -119,10 +133,10 @@ def test_a_delivery_that_comes_twice_is_acted_on_once(client: httpx.Client, live
     ],
 )
 def test_what_is_of_no_interest_is_accepted_and_ignored(
-    client: httpx.Client, live_server: Any, payload: Any, event: str, outcome: str
+    unheard: httpx.Client, standing_server: Any, payload: Any, event: str, outcome: str
 ) -> None:
-    answer = send(client, payload, event=event)
-    assert answer.status_code == 200 and answer.json()["outcome"] == outcome and not sync_requested(live_server)
+    answer = send(unheard, payload, event=event)
+    assert answer.status_code == 200 and answer.json()["outcome"] == outcome and not sync_requested(standing_server)
 
 
 def test_a_deleted_branch_is_a_push_too(client: httpx.Client, live_server: Any) -> None:
@@ -131,9 +145,9 @@ def test_a_deleted_branch_is_a_push_too(client: httpx.Client, live_server: Any) 
 
 
 @pytest.mark.parametrize("signature", ["", "sha256=00", "sha256=" + "0" * 64, "sha1=" + "0" * 40, sign("wrong", b"{}")])
-def test_a_wrong_signature_is_refused(client: httpx.Client, live_server: Any, signature: str) -> None:
-    answer = send(client, push(), **{"X-Hub-Signature-256": signature})
-    assert answer.status_code == 401 and not sync_requested(live_server)
+def test_a_wrong_signature_is_refused(unheard: httpx.Client, standing_server: Any, signature: str) -> None:
+    answer = send(unheard, push(), **{"X-Hub-Signature-256": signature})
+    assert answer.status_code == 401 and not sync_requested(standing_server)
 
 
 def test_the_signature_is_over_the_bytes_as_they_came(client: httpx.Client) -> None:
@@ -161,8 +175,8 @@ def test_without_a_signature_nobody_is_heard(client: httpx.Client) -> None:
         (push(ref=None), "ref: None"),
     ],
 )
-def test_a_malformed_payload_is_refused_by_what_is_wrong(client: httpx.Client, payload: Any, named: str) -> None:
-    answer = send(client, payload)
+def test_a_malformed_payload_is_refused_by_what_is_wrong(unheard: httpx.Client, payload: Any, named: str) -> None:
+    answer = send(unheard, payload)
     assert answer.status_code == 400 and named in answer.json()["detail"]
 
 
