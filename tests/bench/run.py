@@ -10,6 +10,7 @@ import argparse
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ NOT_QUIET = """\
 THIS MACHINE WAS NOT QUIET: up to {:.1f} processes ran or waited on {} cores. Ratios to a yardstick of the same minute
 say something all the same; milliseconds and what is near its budget do not.
 """
+LOOPS = 20_000_000
 MODEL = """\
 A MODEL, not a measurement: PostgreSQL held up every flush of its log for {:g} ms, that of an INSERT and that of a PUT
 alike, as if the disk were slower than it is. What these ratios would be on a machine with such a disk can be guessed
@@ -52,12 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(MODEL.format(options.commit_delay_ms))
     if not quiet:
         print(NOT_QUIET.format(max(figure.load for figure in figures), os.cpu_count()))
+    here = machine()
+    print(here)
     print(table(figures))
     missed = [figure.what for figure in figures if figure.holds is False]
     print(f"\n{len(missed)} missed: {'; '.join(missed)}" if missed else "\nevery budget holds")
     if options.json:
         said = {
-            "at": began.isoformat(timespec="minutes"), "command": "make bench", "machine": machine(), "quiet": quiet,
+            "at": began.isoformat(timespec="minutes"), "command": "make bench", "machine": here, "quiet": quiet,
             "measurements": options.measurements, "small": small, "modelled_commit_delay_ms": options.commit_delay_ms,
             "figures": [
                 {"what": f.what, "ratio": f.ratio, "budget": f.budget, "value_ms": f.value_ms, "growth": f.growth,
@@ -143,7 +147,13 @@ def _is_quiet() -> bool:
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    """What it is, and how fast: budgets in seconds are easier to keep on one machine than on another."""
+    began = time.process_time()
+    for _ in range(LOOPS):
+        pass
+    loop_ns = 1e9 * (time.process_time() - began) / LOOPS
+    what = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    return f"{what}, {loop_ns:.1f} ns for a turn of an empty loop"
 
 
 def _delay(said: str) -> float:

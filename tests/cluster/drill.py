@@ -198,16 +198,24 @@ def _ports(pid: int) -> set[int]:
 
 def _hold_replica_back(cluster: Cluster, found: Found) -> None:
     """It receives and does not replay, until its readers must have noticed."""
+    ports = cluster.api_ports
+    if not cluster.keep_for(20, lambda: all("from it" in _said_of_replica(cluster, port) for port in ports)):
+        found.wrong.append(f"the replica is not read from: {_said_of_replica(cluster)}")
     ask(cluster.replica.url, "SELECT pg_wal_replay_pause()")
     try:
         cluster.keep_for(MAX_LAG_S + 2)
-        note = next((note for note in (cluster.ready() or {}).get("notes", ()) if "replica" in note), "nothing")
-        if "from the primary" not in note:
-            found.wrong.append(f"/readyz says of a replica that is held back: {note}")
+        said = _said_of_replica(cluster)
+        if "from the primary" in said and " s behind" in said:
+            found.lag_seen_s = float(said.partition(" s behind")[0].split()[-1])
         else:
-            found.lag_seen_s = float(note.partition(" s behind")[0].split()[-1])
+            found.wrong.append(f"/readyz says of a replica that is held back: {said}")
     finally:
         ask(cluster.replica.url, "SELECT pg_wal_replay_resume()")
+
+
+def _said_of_replica(cluster: Cluster, port: int | None = None) -> str:
+    """What /readyz says of it."""
+    return next((note for note in (cluster.ready(port) or {}).get("notes", ()) if "replica" in note), "nothing")
 
 
 def _count(cluster: Cluster, deliveries: Deliveries, found: Found) -> None:

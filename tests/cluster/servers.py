@@ -228,7 +228,8 @@ class Cluster:
     def ready(self, port: int | None = None) -> Mapping[str, Any] | None:
         """What /readyz says; None: not ready."""
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port or self.address_port}/readyz", timeout=5, trust_env=False)
+            address = f"http://127.0.0.1:{port or self.address_port}/readyz"
+            answer = httpx.get(address, timeout=5, trust_env=False, verify=False)
         except httpx.HTTPError:
             return None
         return answer.json() if answer.status_code == 200 else None
