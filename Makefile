@@ -7,8 +7,8 @@ BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.14 pytho
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 
-# Half as many again as there are cores: much of the tests' time goes by in waiting for processes that they start.
-JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); n=$$((n + n / 2)); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+# Twice as many as there are cores: much of the tests' time goes by in waiting for processes that they start.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 2 ? 4 : 2 * n)))
 
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
