@@ -19,6 +19,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """At the end everything is taken apart, or extension modules complain of what is left."""
+    gc.unfreeze()
+
+
 def _reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")

@@ -59,7 +59,7 @@ def face_of(
     *,
     above: CellState = CellState.EMPTY,
 ) -> Face:
-    """How one cell looks and reads. `largest`: the largest value of its column, where there is room for a meter.
+    """How one cell looks and reads. `largest`: the largest value of its series, where there is room for a meter.
 
     `unit`: in which its column writes values. `above`: the state of the cell that leads down to it, where one does.
     """
@@ -291,7 +291,7 @@ def leads_of(sheet: Sheet) -> NDArray[np.int8]:
 def _face_at(cell: Cell | None, index: int, board: Board, row: BoardRow, layout: Layout, above: CellState) -> Face:
     if cell is None:
         return QUIET["e"]
-    column, largest, unit = board.columns[index], layout.largest.get(index), layout.units.get(index)
+    column, largest, unit = board.columns[index], layout.largest.get(cell.series_id or 0), layout.units.get(index)
     return face_of(cell, column, row, layout.mode, largest, unit, above=above)
 
 

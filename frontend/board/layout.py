@@ -61,7 +61,7 @@ class Layout:
     groups: tuple[ColumnGroup, ...]
     moved: frozenset[int]
     pull_requests: bool
-    largest: Mapping[int, float]  # the largest value of each column, where cells are wide enough for a meter
+    largest: Mapping[int, float]  # the largest value of each series, where cells are wide enough for a meter
     units: Mapping[int, "CellUnit"]  # in which the values of each column are written, where cells show values
 
     @property
@@ -181,11 +181,13 @@ def wanted_columns(sheet: Sheet, layout: Layout) -> NDArray[np.bool_]:
 
 
 def largest_values(sheet: Sheet, layout: Layout) -> dict[int, float]:
-    """The largest value of each column that is shown."""
-    wanted, found = wanted_columns(sheet, layout), dict[int, float]()
+    """The largest value of each series that is shown; 0: of the cells without one. A column may show several metrics,
+    which cannot be compared."""
+    wanted, found = wanted_columns(sheet, layout), {0: 0.0}
     for row in range(len(sheet.rows)):
-        for column, cell in sheet.cells(row, wanted).items():
-            found[column] = max(found.get(column, 0.0), cell.value or 0.0)
+        for cell in sheet.cells(row, wanted).values():
+            series = cell.series_id or 0
+            found[series] = max(found.get(series, 0.0), cell.value or 0.0)
     return found
 
 

@@ -108,6 +108,18 @@ def test_below_the_newest_cell_that_is_still_slower_a_stem_leads_down_to_its_ons
     assert [faces[0].css for faces in faces_of(board, sheet, layout)] == ["t", "e", "t sm", "r st", "s", "k"]
 
 
+def test_a_meter_shows_a_metric_beside_itself_alone() -> None:
+    """The worst gate of a variant may be its time at one commit, and its memory at the next."""
+    measured = [(1, 50.0, "ms"), (2, 4000.0, "MiB"), (1, 100.0, "ms")]
+    rows = [
+        [Cell(0, CellState.UNCHANGED, series_id=series, value=value, unit=unit)] for series, value, unit in measured
+    ]
+    board, sheet = board_of(rows, 1), sheet_of_cells(rows, 1)
+    layout = plan_layout(board, sheet, Lens.ALL, CellMode.VERDICT, (), ())
+    drawn = [faces[0].html for faces in faces_of(board, sheet, layout)]
+    assert [html.partition("--w:")[2].partition("%")[0] for html in drawn] == ["50", "100", "100"]
+
+
 def test_a_wide_cell_says_how_much_and_shows_it_as_a_meter() -> None:
     css, html = shown(Cell(0, CellState.REGRESSION, change=0.24, value=147.0, unit="ms"), largest=294.0)
     assert css == "r"
@@ -175,7 +187,7 @@ def test_a_row_written_from_its_states_has_the_face_of_every_single_cell(mode: C
             if place.column is None:
                 continue
             cell, column = by_column.get(place.column), board.columns[place.column]
-            unit, largest = layout.units.get(place.column), layout.largest.get(place.column)
+            unit, largest = layout.units.get(place.column), layout.largest.get((cell.series_id if cell else 0) or 0)
             drawn = mode is CellMode.VERDICT and layout.size != "few"
             above = STATES[leads[number, place.column]] if drawn else CellState.EMPTY
             alone = face_of(cell, column, ROW, mode, largest, unit, above=above) if cell else nothing
