@@ -7,7 +7,7 @@ BASE_PYTHON := $(shell for p in "$$PYTHON_FOR_TIDEMARK" python3 python3.14 pytho
 	[ -n "$$p" ] && command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP    := $(PYTHON) -m pip --disable-pip-version-check --no-input
 
-# Twice as many as there are cores: much of the tests' time goes by in waiting for processes that they start.
+# Twice as many as there are cores, four at most: much of the tests' time goes by in waiting for processes that they start.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 2 ? 4 : 2 * n)))
 
 LOCKED := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
@@ -30,7 +30,7 @@ demo: $(VENV)/installed-run  ## the demo without a browser: about two minutes; p
 setup: $(VENV)/installed-dev  ## set up the virtual environment, development tools included
 
 test: $(VENV)/installed-dev  ## set up and run every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
-	@$(PYTHON) tests/provide_chromium.py
+	@$(PYTHON) -m tests.provide_chromium
 	@$(PYTHON) tests/provide_pgbouncer.py
 	@$(MAKE) --no-print-directory -j2 lint compiled-tests
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
@@ -82,7 +82,7 @@ site: $(VENV)/installed-dev  ## the documentation as a site, in build/site
 	@echo "open build/site/index.html"
 
 screenshots: $(VENV)/installed-dev  ## take docs/images again, from a running `make up` (URL=http://127.0.0.1:8000)
-	@$(PYTHON) tests/provide_chromium.py
+	@$(PYTHON) -m tests.provide_chromium
 	@$(PYTHON) -m frontend.screenshots --url $(or $(URL),http://127.0.0.1:8000) --out docs/images
 
 clean:  ## remove the virtual environment and caches; your data directory stays

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported stays until the end: garbage is not looked for while it comes, nor in it later."""
+    """What is imported stays until the end: the garbage collector is off meanwhile, and skips it later."""
     gc.disable()
     try:
         return (yield)

@@ -272,7 +272,7 @@ def live_server(service_config: ServiceConfig, committing_engine: Engine, serve_
 def standing_server(
     shared_database: str, valkey: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory, serve_app: ServeApp
 ) -> Iterator[LiveServer]:
-    """The API without pages for the tests of one module, of which none leaves anything behind: what they send is
+    """The API without pages for tests of one module that change nothing another one looks at: what they send is
     refused, or of no interest."""
     config = ServiceConfig(
         database_url=shared_database,

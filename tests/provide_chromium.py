@@ -30,9 +30,8 @@ def provide() -> str | None:
     """Find a Chromium or install one; returns its path, or None when there is none to be had."""
     path = chromium()
     if path is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        print("installing Debian's chromium for the browser tests", flush=True)
-        _run("apt-get", "update", "-qq")
-        any(_run("apt-get", "install", "-y", "-qq", package) for package in PACKAGES)
+        print("installing a Chromium of Debian's for the browser tests", flush=True)
+        _run("apt-get", "update", "-qq") and any(_run("apt-get", "install", "-y", "-qq", each) for each in PACKAGES)
         path = chromium()
     if path is None:
         print("downloading Playwright's chromium for the browser tests", flush=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
@@ -108,7 +109,7 @@ def app_jwt(app_id: str, private_key: str, now: float) -> str:
     claims = {"iat": int(now) - 60, "exp": int(now) + APP_JWT_S, "iss": app_id}
     try:
         return jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(private_key))
-    except (JoseError, ValueError, TypeError) as error:
+    except (JoseError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ValueError(f"the app's private key is not a usable key: {error}") from None
 
 

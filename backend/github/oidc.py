@@ -9,14 +9,16 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import httpx
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc import jws, jwt
-from joserfc.errors import ExpiredTokenError, InvalidClaimError, JoseError
+from joserfc.errors import BadSignatureError, ExpiredTokenError, InvalidClaimError, JoseError
 from joserfc.jwk import RSAKey
 
 GITHUB_ISSUER = "https://token.actions.githubusercontent.com"
@@ -30,8 +32,8 @@ PULL_REQUEST_REF = re.compile(r"refs/pull/([0-9]{1,9})/(?:merge|head)")
 STATED: jwt.ClaimsOption = {"essential": True}
 # A header that we do not know is GitHub's affair, unless it says that it must be understood.
 SIGNED = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
-UNREADABLE = (JoseError, ValueError, TypeError, RecursionError)
-"""What reading a token or a key raises that is none; deeply nested JSON is the last."""
+UNREADABLE = (JoseError, ValueError, TypeError, UnsupportedAlgorithm, RecursionError)
+"""Raised on reading a token or a key that is none; RecursionError: by deeply nested JSON."""
 
 
 class TokenRefused(Exception):
@@ -127,13 +129,22 @@ class KeySet:
         try:
             found = httpx.get(f"{self.issuer}/.well-known/jwks", timeout=FETCH_WITHIN_S)
             found.raise_for_status()
-            published = found.json()["keys"]
-            keys = {str(key["kid"]): RSAKey.import_key(key) for key in published if key.get("kty") == "RSA"}
-        except (httpx.HTTPError, KeyError, AttributeError, *UNREADABLE) as error:
+            keys = dict(_usable(found.json()["keys"]))
+            if not keys:
+                raise ValueError("none of those that it publishes can be used")
+        except (httpx.HTTPError, KeyError, *UNREADABLE) as error:
             if not self._keys:
                 raise TokenRefused(f"the keys of {self.issuer} could not be fetched: {error}") from error
             return
         self._keys = keys
+
+
+def _usable(published: Iterable[Any]) -> Iterator[tuple[str, RSAKey]]:
+    """The keys that tokens may be signed with, by their ids. Others are of no concern here, and may be of any kind."""
+    for key in published:
+        if isinstance(key, dict) and isinstance(key.get("kid"), str) and key.get("kty") == "RSA":
+            with suppress(*UNREADABLE):
+                yield key["kid"], RSAKey.import_key(key)
 
 
 def looks_like_oidc(secret: str) -> bool:
@@ -176,8 +187,14 @@ def verify(token: str, rules: Rules, keys: KeySet, *, audience: str) -> Workflow
     except UNREADABLE as error:
         if isinstance(error, InvalidClaimError) and error.claim == "aud":
             raise TokenRefused(f"the token is for another audience; accepted: {audience!r}") from None
-        raise TokenRefused(f"the token is not valid: {getattr(error, 'description', '') or error}") from None
+        raise TokenRefused(f"the token is not valid: {_reason(error)}") from None
     return _accepted(claims, rules)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, BadSignatureError):
+        return "its signature is wrong"
+    return str(getattr(error, "description", "") or error or type(error).__name__)
 
 
 def _accepted(claims: Mapping[str, Any], rules: Rules) -> Workflow:

@@ -28,11 +28,20 @@ def value_of(log: float, direction: Direction) -> float:
     return math.exp(log) if direction is Direction.LOWER else math.exp(-log)
 
 
+def added(values: Sequence[float]) -> float:
+    """Their sum, one after the other, as numpy accumulates: from Python 3.12 on `sum` makes up for what is rounded, and
+    its last bit is another."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
 def typical(values: Sequence[float]) -> float:
     """Mean of the middle half of the process values, so that one odd process is not heard."""
     n = len(values)
     if n < 3:
-        return sum(values) / n
+        return added(values) / n
     cut = n // 4 or 1
     kept = sorted(values)[cut : n - cut]
-    return sum(kept) / len(kept)
+    return added(kept) / len(kept)

@@ -46,8 +46,12 @@ def server(live_server: LiveServer) -> LiveServer:
 
 @pytest.fixture(scope="module")
 def deaf(standing_server: LiveServer) -> LiveServer:
-    """Never heard anything: what it is sent is forged."""
-    return with_projects(standing_server)
+    """It hears what is genuine; what it is sent here is forged."""
+    assert send(with_projects(standing_server), MINE, "northsea/loom").status_code == 200
+    assert heard(standing_server) == {"northsea/loom"}
+    with standing_server.engine.begin() as c:
+        c.execute(text("UPDATE project SET sync_requested_at = NULL"))
+    return standing_server
 
 
 def send(server: LiveServer, secret: str, name: str, event: str = "push", **payload: Any) -> httpx.Response:

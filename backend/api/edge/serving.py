@@ -13,7 +13,8 @@ from backend.api.edge.connections import PatientProtocol
 from backend.api.edge.memory import give_back_when_quiet
 
 GRACE_S = 3
-MOST_OPEN_FILES = 65_536
+OPEN_FILES = (65_536, 10_240)
+"""As many as are asked for; the second where the first are refused, as macOS does whatever limit it names."""
 
 
 class Server(uvicorn.Server):
@@ -61,8 +62,10 @@ def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") 
 def allow_many_open_files() -> None:
     """Every open page holds a connection. Most systems let a process open 1,024 files until it asks for more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return
-    with suppress(ValueError, OSError):  # macOS names no limit and has one: what there was must do
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    for wanted in OPEN_FILES:
+        most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        if soft == resource.RLIM_INFINITY or soft >= most:
+            return
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            return

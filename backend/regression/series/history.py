@@ -43,7 +43,8 @@ class History:
 
 
 def enter(points: Sequence[Point], kind: SeriesKind) -> History:
-    """A history, to be replayed; raises ValueError where a value has no relative change."""
+    """A history, to be replayed; raises ValueError where a value has no relative change, or a point no
+    values."""
     within, runs, replicated_from = 0.0, 0, len(points)
     # Counters cost little; a worker that joins later is calibrated run by run.
     if kind.exact or len({point.worker for point in points}) > 1:
@@ -51,6 +52,8 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         none = nothing.astype(np.int64)
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
     processes = np.array([len(point.values) for point in points], dtype=np.int64)
+    if not processes.all():
+        raise ValueError("a point of the history has no values")
     logs = np.array(log_costs([value for point in points for value in point.values], kind.direction))
     costs, variances = _of_each_run(logs, processes)
     squares = []
@@ -89,7 +92,7 @@ def _of_each_run(logs: Floats, processes: Ints) -> tuple[Floats, Floats]:
 
 
 def _summed(rows: Floats) -> Floats:
-    """The sum of each row, from its first number to its last, as Python adds them."""
+    """What `added` is of each row."""
     sums: Floats = np.add.accumulate(rows, axis=1)[:, -1]
     return sums
 

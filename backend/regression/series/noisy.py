@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from backend.regression.cost import log_costs, typical
+from backend.regression.cost import added, log_costs, typical
 from backend.regression.detector.density import middle
 from backend.regression.detector.memory import Change
 from backend.regression.detector.smoothing import restart
@@ -332,8 +332,8 @@ def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float,
     n = len(raw)
     if n < 2:
         return within, runs
-    mean = sum(raw) / n
-    variance = sum([(away := v - mean) * away for v in raw]) / (n - 1)
+    mean = added(raw) / n
+    variance = added([(away := v - mean) * away for v in raw]) / (n - 1)
     return with_variance(within, runs, variance)
 
 

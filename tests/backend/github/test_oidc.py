@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from joserfc import jwt
+from joserfc import jws, jwt
 from joserfc.jwk import OctKey, RSAKey
 from joserfc.util import urlsafe_b64encode
 
@@ -33,6 +33,8 @@ class Issuer:
 
     keys: dict[str, rsa.RSAPrivateKey] = field(default_factory=dict)
     url: str = ""
+    besides: list[Any] = field(default_factory=list)
+    """What else it publishes as keys."""
     fetched: int = 0
     answers: int = 200
 
@@ -45,6 +47,7 @@ class Issuer:
                 RSAKey.import_key(key).as_dict(private=False, kid=key_id, use="sig", alg="RS256")
                 for key_id, key in self.keys.items()
             ]
+            + self.besides
         }
 
     def token(self, key_id: str = "one", /, **claims: Any) -> str:
@@ -128,7 +131,7 @@ def test_rules_of_the_project_decide(issuer: Issuer, rules: Rules, claims: dict[
 
 def test_a_token_signed_with_somebody_elses_key_is_refused(issuer: Issuer) -> None:
     mallory = Issuer(url=issuer.url, keys={"one": private_key("mallory's")})
-    with pytest.raises(TokenRefused, match="not valid"):
+    with pytest.raises(TokenRefused, match="not valid: its signature is wrong"):
         verify(mallory.token(), RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
@@ -172,10 +175,9 @@ def encoded(text: str) -> str:
 
 
 HEADER = encoded('{"alg": "RS256", "kid": "one"}')
-DEEP = encoded('{"alg": ' + "[" * 3000)
 GARBAGE = {
     "nothing": "",
-    "no parts": "eyJ.x.y",
+    "parts that are nothing": "eyJ.x.y",
     "no JSON": "a.b.c",
     "too long": "eyJ" + "x" * 9000 + ".a.b",
     "a control character": "\x00",
@@ -183,12 +185,39 @@ GARBAGE = {
     "a surrogate": "eyJ\ud800.a.b",
     "a header that is a list": encoded('["alg"]') + ".e30.e30",
     "an algorithm that is a list": encoded('{"alg": []}') + ".e30.e30",
-    "a deep header": f"{DEEP}.e30.e30",
-    "deep claims": f"{HEADER}.{DEEP}.e30",
+    "a header that is too long": encoded('{"alg": ' + "[" * 3000) + ".e30.e30",
+    "deep claims": f"{HEADER}.{encoded('[' * 5000)}.e30",
     "claims that are a list": f"{HEADER}.{encoded('[1]')}.e30",
     "claims left out": f"{HEADER}..e30",
     "content that is not encoded": encoded('{"alg": "RS256", "b64": false, "crit": ["b64"]}') + ".x.e30",
 }
+
+
+@pytest.mark.parametrize("claims", ["", "[1]", '"text"', "null", "{", "[" * 5000, '{"exp": 1e999}'])
+def test_what_the_issuer_signed_and_is_no_claims_is_refused(issuer: Issuer, claims: str) -> None:
+    key = RSAKey.import_key(issuer.keys["one"])
+    token = jws.serialize_compact({"alg": "RS256", "kid": "one"}, claims, key)
+    with pytest.raises(TokenRefused, match=r"not valid: ."):
+        verify(token, RULES, KeySet(issuer.url), audience=AUDIENCE)
+    assert stated_repository(token) is None
+
+
+def test_of_the_issuers_keys_those_that_can_be_used_are_and_none_is_forgotten_for_a_worse_answer(
+    issuer: Issuer,
+) -> None:
+    odd = [
+        {"kty": "RSA"}, {"kty": "RSA", "kid": "two"}, {"kty": "RSA", "kid": "three", "n": "!!", "e": "AQAB"}, "text",
+        {"kty": "EC", "kid": "four"}, {**issuer.published()["keys"][0], "kid": None},
+        {**issuer.published()["keys"][0], "kid": "five", "use": "tls"},
+    ]  # fmt: skip
+    now = [0.0]
+    keys = KeySet(issuer.url, clock=lambda: now[0])
+    issuer.besides = odd
+    assert verify(issuer.token(), RULES, keys, audience=AUDIENCE).actor == "jt"
+    genuine, issuer.keys, now[0] = issuer.token(), {}, 7200.0
+    assert verify(genuine, RULES, keys, audience=AUDIENCE).actor == "jt"
+    with pytest.raises(TokenRefused, match="could not be fetched: none of those that it publishes can be used"):
+        verify(genuine, RULES, KeySet(issuer.url), audience=AUDIENCE)
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
