@@ -67,15 +67,17 @@ _RUNS = text(
          AND r.session_id IS NULL
        ORDER BY r.requested_at"""
 )
-# The runs first, by themselves: planned together with what they measured, which is thought to be much more than it is,
-# they were found by reading the table of all runs in several processes.
+# Run by run, at the moment of each (OFFSET keeps it so): joined as a whole, and thought to be many more than they are,
+# the measurements of ten runs were found by reading all runs, or all measurements of a month.
 _MEASURED = text(
-    """WITH wanted AS MATERIALIZED (
-         SELECT r.id, r.commit_id, r.worker_id, u.moment
-         FROM unnest(CAST(:runs AS text[]), CAST(:moments AS timestamptz[])) AS u (id, moment) JOIN run r ON r.id = u.id)
-       SELECT wanted.id, wanted.commit_id, m.series_id, m.value, m.processes, wanted.worker_id
-       FROM wanted JOIN measurement m ON m.run_id = wanted.id AND m.measured_at = wanted.moment
-       WHERE m.measured_at >= :since AND m.measured_at < :until"""
+    """SELECT r.id, r.commit_id, m.series_id, m.value, m.processes, r.worker_id
+       FROM unnest(CAST(:runs AS text[]), CAST(:moments AS timestamptz[])) AS wanted (id, moment)
+       JOIN run r ON r.id = wanted.id
+       CROSS JOIN LATERAL (
+         SELECT x.series_id, x.value, x.processes FROM measurement x
+         WHERE x.run_id = wanted.id AND x.measured_at = wanted.moment
+           AND x.measured_at >= :since AND x.measured_at < :until
+         OFFSET 0) AS m"""
 )
 # By themselves, and not joined with the measurements: the index leads to the judgements of a run, once for each run.
 _WORKER_OFFSETS = text(
