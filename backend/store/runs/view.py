@@ -117,15 +117,19 @@ _RUN = text(
        WHERE r.id = :run"""
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.
+# Both are looked up in the branches commit by commit (OFFSET keeps it so): a branch may be tens of thousands long.
 _PREVIOUS = text(
     """SELECT o.id, c.sha, o.position, coalesce(o.started_at, o.received_at), o.environment_id, e.fingerprint, w.name
        FROM run r JOIN project p ON p.id = r.project_id
        JOIN LATERAL (
-         SELECT b.id, x.position FROM branch b
-         JOIN branch_commit x ON x.branch_id = b.id
-         JOIN commit k ON k.id = x.commit_id AND (k.id = r.commit_id OR k.sha = (
-           SELECT parents[1] FROM commit WHERE id = r.commit_id))
-         WHERE b.project_id = r.project_id
+         SELECT b.id, x.position FROM (
+           SELECT r.commit_id AS id
+           UNION ALL
+           SELECT k.id FROM commit own JOIN commit k ON k.project_id = own.project_id AND k.sha = own.parents[1]
+           WHERE own.id = r.commit_id) AS k
+         JOIN LATERAL (
+           SELECT y.branch_id, y.position FROM branch_commit y WHERE y.commit_id = k.id OFFSET 0) AS x ON true
+         JOIN branch b ON b.id = x.branch_id AND b.project_id = r.project_id
          ORDER BY k.id = r.commit_id DESC, b.name = coalesce(r.branch_name, p.default_branch) DESC,
            b.name = p.default_branch DESC LIMIT 1) AS here ON true
        CROSS JOIN LATERAL (
