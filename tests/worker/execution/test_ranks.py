@@ -34,12 +34,13 @@ def suite(**spec: Any) -> SuiteSpec:
 
 
 @pytest.mark.torch
-def test_ranks_meet_and_the_first_one_writes_the_run(bench: Any) -> None:
-    run = bench.run(textwrap.dedent(RANKS), spec={"ranks": 3, "timeout_s": 120})
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_meet_and_the_first_one_writes_the_run(bench: Any, ranks: int) -> None:
+    run = bench.run(textwrap.dedent(RANKS), spec={"ranks": ranks, "timeout_s": 120})
     assert run["status"] == "ok", run
     (result,) = run["results"]
-    assert result["world_size"] == 3
-    assert result["measurements"][0]["value"] == 1 + 2 + 3
+    assert result["world_size"] == ranks
+    assert result["measurements"][0]["value"] == sum(range(1, ranks + 1))
 
 
 @pytest.mark.torch
