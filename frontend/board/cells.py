@@ -239,7 +239,7 @@ def places_of(board: Board, layout: Layout) -> list[CellPlace]:
 
 
 def faces_of(board: Board, sheet: Sheet, layout: Layout) -> Iterator[list[Face]]:
-    """BoardRow by row the face at every place.
+    """For each row, the faces of all its places.
 
     The state alone is the face of nearly all cells of a large board: only the others are made.
     """

@@ -46,7 +46,7 @@ TOO_OFTEN = 3
 LEFT_ALONE = 9
 LEFT_ALONE_AT_MOST = 36
 FIRST_ROWS = 20
-"""First runs of a testbed, from which the judge only learns."""
+"""First runs of a testbed, from which the detector only learns."""
 
 
 class JointDetector:

@@ -30,7 +30,7 @@ class JudgeStream:
     """Answers one record after another."""
 
     def __init__(self) -> None:
-        self.judge: JointDetector | None = None
+        self.detector: JointDetector | None = None
         self.ids: list[str] = []
         self.signs: Floats = np.zeros(0)
         self.lower_canary: Mapping[str, bool] = {}
@@ -40,15 +40,15 @@ class JudgeStream:
         if kind == "fleet":
             self._begin(record)
             return {"incidents": []}
-        if self.judge is None:
+        if self.detector is None:
             raise ValueError(f"the first line must be of type 'fleet', not {kind!r}")
         if kind == "run":
-            return self._answer(*self.judge.run(self._run(record)))
+            return self._answer(*self.detector.run(self._run(record)))
         if kind == "accept":
             series = [self.ids.index(s) for s in record["series"]]
-            return self._answer(self.judge.accept(record["commit"], record["testbeds"], series), None)
+            return self._answer(self.detector.accept(record["commit"], record["testbeds"], series), None)
         if kind == "confirm":
-            return self._answer(*self.judge.session(self._session(record)))
+            return self._answer(*self.detector.session(self._session(record)))
         if kind == "end":
             return {"incidents": []}
         raise ValueError(f"unknown type {kind!r}; known: fleet, run, accept, confirm, end")
@@ -69,7 +69,7 @@ class JudgeStream:
         self.ids = [s.id for s in series]
         self.signs = np.array([s.sign for s in series])
         self.lower_canary = {name: side == "lower" for name, side in record["canary"].items()}
-        self.judge = JointDetector(series, list(record["testbeds"]))
+        self.detector = JointDetector(series, list(record["testbeds"]))
 
     def _run(self, record: Mapping[str, Any]) -> JointRun:
         cost, spread = self._costs(record["values"])

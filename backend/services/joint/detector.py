@@ -1,4 +1,4 @@
-"""The joint detector in the service: per project and suite, one judge that has read all stored runs, and its reports.
+"""The joint detector in the service: per project and suite, one that has read all stored runs, and its reports.
 
 It stores no state of its own. When a process starts, a series is new or commits change position,
 the newest runs are read again in the order of their arrival, with people's decisions and sessions' answers where
@@ -34,13 +34,13 @@ from backend.store.joint.incidents import AcceptedChange, ArrivedRun, JointRunRo
 log = logging.getLogger("tidemark.joint")
 
 REPLAYED = 300
-"""Newest runs of a suite on each testbed that a new judge reads."""
+"""Newest runs of a suite on each testbed that a new detector reads."""
 MOST_ROWS = 1200
-"""Runs of one testbed after which a judge starts over."""
+"""Runs of one testbed after which a detector starts over."""
 LATEST = timedelta(minutes=10)
 """A run is stored with the time at which its delivery began, so it may become visible this much later."""
 RECENT = 60
-"""Commits: anything older when a judge starts is history, and is not reported any more."""
+"""Commits: anything older when a detector starts is history, and is not reported any more."""
 AT_A_TIME = 100
 """Runs whose documents are read together."""
 PAUSE = timedelta(minutes=1)
@@ -48,23 +48,23 @@ PAUSE = timedelta(minutes=1)
 BROKEN_PAUSE = timedelta(hours=1)
 """Pause of a suite with something that cannot be processed."""
 IDLE = timedelta(hours=6)
-"""Time without a run after which a project's judges are dropped: the next run recreates them, in seconds."""
+"""Time without a run after which a project's detectors are dropped: the next run recreates them, in seconds."""
 MOST_VALUES = 5_000_000
-"""The most points that the judges of all projects hold: beyond it, those idle for longer than `LATEST` are dropped."""
+"""The most points that all detectors hold: beyond it, those idle for longer than `LATEST` are dropped."""
 
 
 class SuiteDetector:
-    """One suite of a project on all its testbeds: its judge, and how far it has read."""
+    """One suite of a project on all its testbeds: its joint detector, and how far it has read."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.judge = JointDetector(columns.series, columns.testbeds)
+        self.detector = JointDetector(columns.series, columns.testbeds)
         self.read: set[str] = set()
         self.accepted: set[int] = set()
         self.first: ArrivedRun | None = None
         self.last: ArrivedRun | None = None
         self.numbers: dict[int, int] = {}
-        """Incident of the judge to the word that was told of it."""
+        """Id of an incident within the detector → its id in the store."""
         self.changed: dict[int, Incident] = {}
         """Incidents with news that nobody was told yet."""
         self.waits_for: Question | None = None
@@ -90,11 +90,11 @@ class SuiteDetector:
     @property
     def values(self) -> int:
         """How many points of series it holds."""
-        return len(self.columns.series) * sum(rows.n for rows in self.judge.state.rows.values())
+        return len(self.columns.series) * sum(rows.n for rows in self.detector.state.rows.values())
 
     @property
     def is_full(self) -> bool:
-        return any(rows.n > MOST_ROWS for rows in self.judge.state.rows.values())
+        return any(rows.n > MOST_ROWS for rows in self.detector.state.rows.values())
 
     def stands(self, c: Connection) -> bool:
         """Whether the commits of what was read still have their positions, and people's decisions still apply."""
@@ -110,13 +110,13 @@ class SuiteDetector:
         if places:
             testbeds = sorted({testbed for _, testbed in places})
             series = sorted({column for column, _ in places})
-            self._note(self.judge.accept(decision.first_bad_position, testbeds, series))
+            self._note(self.detector.accept(decision.first_bad_position, testbeds, series))
 
     def take(self, arrived: ArrivedRun, stored: JointRunRow, questions: Questions) -> None:
         """Add a run; returns the session that it makes necessary, if any."""
         self.read.add(arrived.id)
         self.first, self.last, self._asked = self.first or arrived, arrived, 0
-        told, ask = self.judge.run(joint_run(self.columns, arrived, stored))
+        told, ask = self.detector.run(joint_run(self.columns, arrived, stored))
         self._note(told)
         self._ask(ask, questions)
         self.hear(questions)
@@ -127,7 +127,7 @@ class SuiteDetector:
             if not questions.is_answered(self.waits_for, self.read, last=self.last.id if at_end else None):
                 return
             answer, self.waits_for = questions.answer(self.waits_for, self.columns), None
-            told, ask = self.judge.session(answer)
+            told, ask = self.detector.session(answer)
             self._note(told)
             self._ask(ask, questions)
 
@@ -143,21 +143,21 @@ class SuiteDetector:
             self._asked += 1
             if self.waits_for is not None:
                 return
-            told, ask = self.judge.session(None)
+            told, ask = self.detector.session(None)
             self._note(told)
 
     def _note(self, told: Iterable[IncidentUpdate]) -> None:
         """A testbed of few runs is only learnt from: the rule of one series at a time decides there."""
         for item in told:
             incident = item.incident
-            if all(self.judge.state.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
+            if all(self.detector.state.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
                 self.changed[incident.id] = incident
 
 
 class JointDetectors:
-    """The judges of all projects, in the memory of one process.
+    """The joint detectors of all projects, in the memory of one process.
 
-    `most_values`: points of series that they may hold before the longest idle judges are dropped.
+    `most_values`: points of series that they may hold before the longest idle detectors are dropped.
     """
 
     def __init__(self, most_values: int = MOST_VALUES) -> None:
@@ -185,8 +185,8 @@ class JointDetectors:
         self._forget_idle(waiting, began)
 
     def _forget_idle(self, waiting: Container[int], now: datetime) -> None:
-        """Judges of projects without news are begun anew when there is some: after a while, and where memory is short
-        those first that have been idle longest."""
+        """Drop the detectors of projects without news, which begin anew when there is some: after a while, and where
+        memory is short those first that have been idle longest."""
         held = {project_id: sum(detector.values for detector in self.suites(project_id)) for project_id in self._suites}
         idle = [project_id for project_id in self._read_at if project_id not in waiting]
         for project_id in sorted(idle, key=lambda number: self._read_at[number]):
@@ -217,9 +217,9 @@ class JointDetectors:
             known.pop(project_id, None)
 
     def incidents(self, project_id: int) -> dict[str, list[Incident]]:
-        """All incidents that its judges know, by suite."""
+        """All incidents that its detectors know, by suite."""
         return {
-            detector.columns.suite: list(detector.judge.state.incidents.values())
+            detector.columns.suite: list(detector.detector.state.incidents.values())
             for detector in self.suites(project_id)
         }
 
@@ -302,7 +302,7 @@ def _advance(
     if begins:
         arrived = store.newest(c, project_id, detector.columns.suite, REPLAYED)
     fresh = [run for run in arrived if run.id not in detector.read]
-    # When a judge begins it asks nothing about the past: what mattered there was asked, and its answer is stored.
+    # When a detector begins it asks nothing about the past: what mattered there was asked, and its answer is stored.
     questions = Questions(c, project_id, now, since_run=fresh[-1].id if fresh and begins else None)
     if fresh:
         _read(c, project_id, detector, fresh, questions)
@@ -312,7 +312,7 @@ def _advance(
         return [], questions
     changed = tuple(detector.changed.values())
     detector.changed.clear()
-    since = detector.judge.state.newest - RECENT if begins else None
+    since = detector.detector.state.newest - RECENT if begins else None
     return [
         SuiteIncidents(columns=detector.columns, incidents=changed, numbers=detector.numbers, since=since)
     ], questions

@@ -108,7 +108,7 @@ class Questions:
         return True
 
     def leave_unheard(self, suite: str, last: str, *, awaited: Question | None) -> None:
-        """Mark answers without a matching question as read: a judge that started over asked something else."""
+        """Mark answers without a matching question as read: a detector that started over asked something else."""
         store.leave_unheard(self.c, self.project_id, suite, last, awaited=0 if awaited is None else awaited.id)
 
     def answer(self, question: Question, columns: Columns) -> SessionResult | None:

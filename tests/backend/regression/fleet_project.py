@@ -21,17 +21,17 @@ class Project:
     def __init__(self, code, noise=0.008, until=200, machine=lambda position, worker: {}, begins=0):
         self.code, self.noise, self.machine = code, noise, machine
         self.positions = range(begins, begins + until)
-        self.judge = JointDetector(SERIES, ["t0", "t1"])
+        self.detector = JointDetector(SERIES, ["t0", "t1"])
         self.told, self.asked = [], []
 
     def play(self):
         for position in self.positions:
             for number, testbed in enumerate(("t0", "t1")):
-                told, ask = self.judge.run(self.run(position, testbed, number))
+                told, ask = self.detector.run(self.run(position, testbed, number))
                 self.told += told
                 while ask is not None:
                     self.asked.append((position, ask))
-                    told, ask = self.judge.session(self.session(ask))
+                    told, ask = self.detector.session(self.session(ask))
                     self.told += told
         return self
 

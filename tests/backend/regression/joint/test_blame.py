@@ -96,16 +96,16 @@ def test_where_no_session_can_be_had_mild_symptoms_are_told_from_the_third_run_i
     project.positions = range(80, 84)
     project.session = lambda ask: None
     assert project.play().opened() == []
-    assert not project.judge.state.rows["t0"].excused.any()
+    assert not project.detector.state.rows["t0"].excused.any()
     project.positions = range(84, 85)
     assert [i.worker for i in project.play().opened()] == ["t0-w0"]
 
 
-def held_back(judge, lean):
+def held_back(detector, lean):
     """A question whether mild signals are the machine's or the code's; the session leans to the code by so much."""
-    rows = judge.state.rows["t0"]
+    rows = detector.state.rows["t0"]
     affected = [int(row) for row in rows.of_worker(0, 2)]
-    judge.state.held["t0", 0] = [(seen(1.0, slowed=True), row) for row in affected]
+    detector.state.held["t0", 0] = [(seen(1.0, slowed=True), row) for row in affected]
     rows.usable[affected] = False
     pattern = np.full(SIZE, 0.08)
     inquiry = Inquiry(QuestionPurpose.MACHINE, "t0", 50, 58, pattern, np.array(affected), 0, results=[lean * pattern])
@@ -115,35 +115,35 @@ def held_back(judge, lean):
 
 @pytest.mark.parametrize(("lean", "told"), [(0.0, [IncidentKind.INFRA]), (1.0, [IncidentKind.REGRESSION])])
 def test_the_session_tells_a_worker_with_mild_symptoms_from_the_code(lean, told):
-    judge = Project(steps(), until=60).play().judge
-    inquiry, affected = held_back(judge, lean)
-    judge.state.told = []
-    assert judge.decide(inquiry) is None
-    assert [t.incident.kind for t in judge.state.told][:1] == told
-    assert judge.state.rows["t0"].usable[affected].all() == (lean == 1.0)
-    assert not judge.state.held
+    detector = Project(steps(), until=60).play().detector
+    inquiry, affected = held_back(detector, lean)
+    detector.state.told = []
+    assert detector.decide(inquiry) is None
+    assert [t.incident.kind for t in detector.state.told][:1] == told
+    assert detector.state.rows["t0"].usable[affected].all() == (lean == 1.0)
+    assert not detector.state.held
 
 
 @pytest.mark.parametrize(("lean", "told"), [(0.0, []), (1.0, [IncidentKind.REGRESSION])])
 def test_the_answer_about_symptoms_that_have_passed_says_nothing_of_one_that_came_since(lean, told):
-    judge = Project(steps(), until=60).play().judge
-    inquiry, _ = held_back(judge, lean)
-    judge.state.held["t0", 0] = since = [(seen(1.0), judge.state.rows["t0"].n - 1)]
-    judge.state.told = []
-    assert judge.decide(inquiry) is None
-    assert [t.incident.kind for t in judge.state.told][:1] == told
-    assert judge.state.held["t0", 0] == since
+    detector = Project(steps(), until=60).play().detector
+    inquiry, _ = held_back(detector, lean)
+    detector.state.held["t0", 0] = since = [(seen(1.0), detector.state.rows["t0"].n - 1)]
+    detector.state.told = []
+    assert detector.decide(inquiry) is None
+    assert [t.incident.kind for t in detector.state.told][:1] == told
+    assert detector.state.held["t0", 0] == since
 
 
 def test_symptoms_from_before_a_worker_fell_ill_by_its_series_are_not_in_a_row_with_those_after_it():
-    judge = Project(steps(), until=60).play().judge
-    rows = judge.state.rows["t0"]
+    detector = Project(steps(), until=60).play().detector
+    rows = detector.state.rows["t0"]
     affected = [int(row) for row in rows.of_worker(0, 3)]
-    judge.state.held["t0", 0] = [(seen(1.0), affected[0])]
-    judge.state.told = []
-    judge.machines.mark_degraded(rows, 0, affected, Degraded.SLOW, canary=False)
-    assert [t.incident.kind for t in judge.state.told] == [IncidentKind.INFRA]
-    assert not judge.state.held and not rows.usable[affected].any()
+    detector.state.held["t0", 0] = [(seen(1.0), affected[0])]
+    detector.state.told = []
+    detector.machines.mark_degraded(rows, 0, affected, Degraded.SLOW, canary=False)
+    assert [t.incident.kind for t in detector.state.told] == [IncidentKind.INFRA]
+    assert not detector.state.held and not rows.usable[affected].any()
 
 
 @pytest.mark.parametrize(("cleared", "told"), [(True, 1), (False, 0)])
@@ -152,32 +152,32 @@ def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared,
         upgraded = worker.startswith("t0") and position >= 54
         return {"environment": {"torch": "2" if upgraded else "1"}, "slower": 0.1 if upgraded else 0.0}
 
-    judge = Project(steps(), until=54, machine=machine).play().judge
-    rows = judge.state.rows["t0"]
+    detector = Project(steps(), until=54, machine=machine).play().detector
+    rows = detector.state.rows["t0"]
     project = Project(steps(), machine=machine)
     for position in (54, 55):
         run = project.run(position, "t0", 0)
-        rows.add(run, judge.software.level_of(run))
-    upgrade = judge.state.upgrades[0]
+        rows.add(run, detector.software.level_of(run))
+    upgrade = detector.state.upgrades[0]
     inquiry = Inquiry(
         QuestionPurpose.UPGRADE, "t0", 46, 55, np.full(SIZE, 0.1), rows.judged(level=1), None, upgrade=upgrade
     )
-    judge.state.told = []
-    judge.not_code(inquiry, rows, cleared=cleared)
-    assert len(judge.state.told) == told
+    detector.state.told = []
+    detector.not_code(inquiry, rows, cleared=cleared)
+    assert len(detector.state.told) == told
     assert (upgrade.cleared == 55) is cleared
 
 
 @pytest.mark.parametrize(("by_canary", "usual"), [(False, DIP), (True, 0.0)])
 def test_an_upgrade_moves_what_is_usual_of_a_canary_unless_the_canary_says_that_its_worker_is_ill(by_canary, usual):
-    judge = Project(steps(), machine=upgraded(999, 0.0), until=60).play().judge
+    detector = Project(steps(), machine=upgraded(999, 0.0), until=60).play().detector
     for position in range(60, 72, 2):
-        judge.run(Project(steps(), machine=with_canary(999)).run(position, "t0", 0))
-    judge.machines.mark_degraded(
-        judge.state.rows["t0"], 0, [judge.state.rows["t0"].n - 1], Degraded.SLOW, canary=by_canary, moved=0.2
+        detector.run(Project(steps(), machine=with_canary(999)).run(position, "t0", 0))
+    detector.machines.mark_degraded(
+        detector.state.rows["t0"], 0, [detector.state.rows["t0"].n - 1], Degraded.SLOW, canary=by_canary, moved=0.2
     )
-    judge.run(Project(steps(), machine=with_canary(72)).run(72, "t0", 0))
-    assert judge.state.health["t0", 0].usual("gemm") == usual
+    detector.run(Project(steps(), machine=with_canary(72)).run(72, "t0", 0))
+    assert detector.state.health["t0", 0].usual("gemm") == usual
 
 
 def with_canary(first):
@@ -217,18 +217,18 @@ def of_first_benchmark(by):
 )
 def test_one_benchmark_that_lost_or_two_that_lost_a_little_may_drift(columns, by, drift):
     moved = np.isin(np.arange(SIZE), columns)
-    assert Project(steps()).judge.drifts.may_be_drift(moved, np.where(moved, by, 0.0)) is drift
+    assert Project(steps()).detector.drifts.may_be_drift(moved, np.where(moved, by, 0.0)) is drift
 
 
 @pytest.mark.parametrize("waiting", [False, True])
 def test_an_upgrade_waits_for_a_look_back_that_could_not_be_had(waiting):
-    judge = Project(steps(), until=60).play().judge
+    detector = Project(steps(), until=60).play().detector
     upgrade = Upgrade("t0", 1, 50) if waiting else None
-    judge.drifts.put_off(
+    detector.drifts.put_off(
         Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, upgrade=upgrade, lead=0)
     )
-    assert judge.state.steady_until == {0: judge.state.newest + AGAIN}
-    assert judge.state.losing == ({0: judge.state.newest + AGAIN} if waiting else {})
+    assert detector.state.steady_until == {0: detector.state.newest + AGAIN}
+    assert detector.state.losing == ({0: detector.state.newest + AGAIN} if waiting else {})
 
 
 def test_an_upgrade_that_moves_one_benchmark_is_told_after_a_look_back_and_one_that_moves_many_without():
@@ -252,22 +252,22 @@ def test_a_benchmark_that_has_been_losing_is_not_the_doing_of_an_upgrade_meanwhi
 def test_each_of_the_first_runs_since_an_upgrade_must_show_what_it_moved(other, moved):
     """With two runs the mean is half of both: the second shows `SHOWN` of it at share / (2 - share)."""
     project = Project(steps(), noise=0.001, until=60).play()
-    rows = project.judge.state.rows["t0"]
+    rows = project.detector.state.rows["t0"]
     for position, by in ((60, 0.2), (61, 0.2 * other)):
         shifted = Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0)
         rows.add(shifted, 1)
-    assert (project.judge.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
+    assert (project.detector.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
 
 
 @pytest.mark.parametrize(("bad", "moved"), [(2, False), (3, True)])
 def test_of_more_runs_half_must_show_it(bad, moved):
     """A few unlucky runs among many are no upgrade's doing."""
     project = Project(steps(), noise=0.001, until=60).play()
-    rows = project.judge.state.rows["t0"]
+    rows = project.detector.state.rows["t0"]
     for position in range(60, 61 + FEW):
         by = 0.2 if position < 60 + bad else 0.0
         rows.add(Project(steps(), noise=0.001, machine=upgraded(60, by)).run(position, "t0", 0), 1)
-    assert (project.judge.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
+    assert (project.detector.software.moved_by_upgrade(Upgrade("t0", 1, 60), rows) is not None) is moved
 
 
 # --- when a benchmark is left alone ----------------------------------------------------------------------------------
@@ -275,66 +275,68 @@ def test_of_more_runs_half_must_show_it(bad, moved):
 
 @pytest.mark.parametrize(("ago", "asked"), [(LOOKED_BACK - 1, False), (LOOKED_BACK, True)])
 def test_a_look_back_soon_after_another_would_show_no_more(ago, asked):
-    judge = Project(steps(), until=130).play().judge
-    for rows in judge.state.rows.values():
-        rows.clean[rows.judged(first=judge.state.newest - 12), :2] += 0.05
-    judge.state.looked_back, judge.state.steady_until = judge.state.newest - ago, {}
-    assert (judge.drifts.drift_scan(judge.state.rows["t0"], eager=True) is not None) is asked
+    detector = Project(steps(), until=130).play().detector
+    for rows in detector.state.rows.values():
+        rows.clean[rows.judged(first=detector.state.newest - 12), :2] += 0.05
+    detector.state.looked_back, detector.state.steady_until = detector.state.newest - ago, {}
+    assert (detector.drifts.drift_scan(detector.state.rows["t0"], eager=True) is not None) is asked
 
 
 def test_a_benchmark_that_another_ones_look_back_saw_steady_is_left_alone_for_a_while():
-    judge = Project(steps(), until=60).play().judge
+    detector = Project(steps(), until=60).play().detector
     inquiry = Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, np.zeros(SIZE), np.arange(2), None, lead=0)
     error = np.full(SIZE, 0.004)
     hint = HINTS * Policy().min_change
     change = np.array([hint, hint, hint - 0.001, hint, hint, hint, hint, hint]) - 2 * error
     verdicts = {0: DriftVerdict.NONE, 2: DriftVerdict.NONE, 4: DriftVerdict.NONE, 6: DriftVerdict.NOT_YET}
-    judge.drifts.leave_alone(inquiry, verdicts, change, error)
-    until = {benchmark: position - judge.state.newest for benchmark, position in judge.state.steady_until.items()}
+    detector.drifts.leave_alone(inquiry, verdicts, change, error)
+    until = {benchmark: position - detector.state.newest for benchmark, position in detector.state.steady_until.items()}
     assert (until[0], until[1]) == (STEADY, SEEN_STEADY)
     assert 2 not in until
-    assert judge.state.losing[3] == judge.state.steady_until[3]
+    assert detector.state.losing[3] == detector.state.steady_until[3]
 
 
 @pytest.mark.parametrize(("share", "losing"), [(0.9 * CLEARED, False), (1.01 * CLEARED, True)])
 def test_a_look_back_clears_the_code_of_what_an_upgrade_did_when_it_rules_out_half_of_it(share, losing):
     """The series that shows it best decides, were it a phase of which nobody is told."""
-    judge = Project(steps(), until=60).play().judge
+    detector = Project(steps(), until=60).play().detector
     pattern = np.where(np.arange(SIZE) == 1, 0.06, 0.0)
     upgrade = Upgrade("t0", 1, 50)
     inquiry = Inquiry(QuestionPurpose.DRIFT, "t0", 0, 55, pattern, np.arange(2), None, upgrade=upgrade, lead=0)
     error = np.full(SIZE, 0.004)
-    judge.drifts.leave_alone(inquiry, {}, share * pattern - 2 * error, error)
-    assert (0 in judge.state.losing, 0 in upgrade.steady) == (losing, not losing)
+    detector.drifts.leave_alone(inquiry, {}, share * pattern - 2 * error, error)
+    assert (0 in detector.state.losing, 0 in upgrade.steady) == (losing, not losing)
 
 
 def test_a_benchmark_that_sessions_refute_again_and_again_is_left_alone_ever_longer_on_that_testbed():
-    judge = Project(steps(), until=60).play().judge
-    assert [judge.refute_once_more("t0", 0) for _ in range(TOO_OFTEN - 1)] == [1, 2]
-    assert not judge.state.muted_on
+    detector = Project(steps(), until=60).play().detector
+    assert [detector.refute_once_more("t0", 0) for _ in range(TOO_OFTEN - 1)] == [1, 2]
+    assert not detector.state.muted_on
     for times in range(4):
-        judge.refute_once_more("t0", 0)
-        assert judge.state.muted_on["t0", 0] - judge.state.newest == min(LEFT_ALONE * 2**times, LEFT_ALONE_AT_MOST)
+        detector.refute_once_more("t0", 0)
+        assert detector.state.muted_on["t0", 0] - detector.state.newest == min(
+            LEFT_ALONE * 2**times, LEFT_ALONE_AT_MOST
+        )
     own = np.array([s.benchmark == "b0" for s in SERIES])
-    assert not judge.watched(judge.state.rows["t0"])[own].any()
-    assert judge.watched(judge.state.rows["t0"])[~own].all()
-    assert judge.watched(judge.state.rows["t1"]).all()
+    assert not detector.watched(detector.state.rows["t0"])[own].any()
+    assert detector.watched(detector.state.rows["t0"])[~own].all()
+    assert detector.watched(detector.state.rows["t1"]).all()
 
 
 @pytest.mark.parametrize(("later", "times"), [(REFUTED_AGAIN - 1, 2), (REFUTED_AGAIN, 1)])
 def test_refutations_long_apart_are_not_in_a_row(later, times):
-    judge = Project(steps(), until=60).play().judge
-    judge.refute_once_more("t0", 0)
-    judge.state.newest += later
-    assert judge.refute_once_more("t0", 0) == times
+    detector = Project(steps(), until=60).play().detector
+    detector.refute_once_more("t0", 0)
+    detector.state.newest += later
+    assert detector.refute_once_more("t0", 0) == times
 
 
 def test_the_onset_of_an_illness_is_not_put_before_runs_that_were_asked_about_and_were_well():
-    judge = Project(steps(), until=60).play().judge
-    rows = judge.state.rows["t0"]
+    detector = Project(steps(), until=60).play().detector
+    rows = detector.state.rows["t0"]
     own = rows.of_worker(0, 12)
     rows.clean[own[-2:]] += 0.1
     rows.excused[np.ix_(own[-3:-2], range(2, SIZE))] = True
     rows.clean[own[-3], :2] += 0.06
     inquiry = Inquiry(QuestionPurpose.CHANGE, "t0", 40, 58, np.full(SIZE, 0.1), own[-2:], 0)
-    assert judge.degraded_rows(rows, inquiry) == [int(row) for row in own[-2:]]
+    assert detector.degraded_rows(rows, inquiry) == [int(row) for row in own[-2:]]

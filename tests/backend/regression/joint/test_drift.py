@@ -67,8 +67,8 @@ def test_no_session_is_asked_of_a_commit_before_the_first_that_was_run():
     ],
 )
 def test_a_session_proves_a_loss_alone_or_with_the_runs(z, loss, z_of_runs, verdict):
-    judge = JointDetector(SERIES, ["t0"])
-    assert judge.drifts.judge_loss(z, loss, z_of_runs) is verdict
+    detector = JointDetector(SERIES, ["t0"])
+    assert detector.drifts.judge_loss(z, loss, z_of_runs) is verdict
 
 
 @pytest.mark.parametrize(("step", "told_beside"), [(0.035, 0), (0.09, 1)])
@@ -99,11 +99,11 @@ def test_two_benchmarks_that_get_slower_together_are_one_incident():
 
 def test_the_commit_a_drift_is_dated_to_was_run_and_touched_more_than_documentation():
     project = Project(steps(), until=60).play()
-    judge = project.judge
-    judge.state.docs |= {40, 41}
-    assert judge.drifts.blamable(40) == 42
-    assert judge.drifts.blamable(43) == 43
-    assert judge.drifts.blamable(70) == 70
+    detector = project.detector
+    detector.state.docs |= {40, 41}
+    assert detector.drifts.blamable(40) == 42
+    assert detector.drifts.blamable(43) == 43
+    assert detector.drifts.blamable(70) == 70
 
 
 def test_where_no_session_can_be_had_a_look_back_is_not_asked_for_at_every_run():

@@ -17,8 +17,8 @@ def told(project, kind):
 def test_two_changes_of_the_same_series_a_few_commits_apart_are_two_incidents():
     project = Project(steps((80, FIRST, 0.08), (85, ALL, 0.1))).play()
     found = told(project, IncidentKind.REGRESSION)
-    assert [project.judge.state.incidents[i.id].first_bad for i in found] == [80, 85]
-    assert [len(project.judge.state.incidents[i.id].series) for i in found] == [2, len(SERIES)]
+    assert [project.detector.state.incidents[i.id].first_bad for i in found] == [80, 85]
+    assert [len(project.detector.state.incidents[i.id].series) for i in found] == [2, len(SERIES)]
 
 
 def test_a_change_at_the_edge_of_a_session_is_neither_told_twice_nor_taken_back():
@@ -44,15 +44,15 @@ def test_a_slow_worker_is_told_once_whether_its_canary_shows_it_long_briefly_or_
 
 @pytest.mark.parametrize(("seen", "kind"), [(-0.08, IncidentKind.IMPROVEMENT), (0.08, IncidentKind.REGRESSION)])
 def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_runs(seen, kind):
-    judge = Project(steps(), until=60).play().judge
+    detector = Project(steps(), until=60).play().detector
     pattern = np.zeros(len(SERIES))
     pattern[[0, 1]] = seen
     inquiry = Inquiry(
-        QuestionPurpose.CHANGE, "t0", 45, 55, pattern, judge.state.rows["t0"].by_position(5), None, lead=0
+        QuestionPurpose.CHANGE, "t0", 45, 55, pattern, detector.state.rows["t0"].by_position(5), None, lead=0
     )
     change = np.where(pattern != 0, 0.4 * seen, 0.03)
-    judge.changes.report_code(inquiry, change, np.full(len(SERIES), 0.05))
-    assert [judge.state.incidents[code.incident].kind for code in judge.state.codes] == [kind]
+    detector.changes.report_code(inquiry, change, np.full(len(SERIES), 0.05))
+    assert [detector.state.incidents[code.incident].kind for code in detector.state.codes] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
 )
 def test_near_the_ends_of_a_session_the_session_says_whether_a_known_change_is_inside(base, head, shown, inside):
     project = Project(steps((80, FIRST, 0.1)), until=110).play()
-    code = project.judge.state.codes[0]
+    code = project.detector.state.codes[0]
     assert code.place.commit == 80
     change = np.where(code.listed, shown, 0.0)
     result = SessionResult(
         testbed="t0", base=base, head=head, change=change, spread=np.full(len(SERIES), 1e-4), processes=5
     )
-    assert project.judge.is_inside(code, result, change, project.judge.state.rows["t0"]) is inside
+    assert project.detector.is_inside(code, result, change, project.detector.state.rows["t0"]) is inside
