@@ -67,7 +67,7 @@ class JointDetector:
 
     def run(self, run: JointRun) -> tuple[list[IncidentUpdate], Ask | None]:
         """Add one run; returns what it reveals, and the session it makes necessary, if any."""
-        self.state.told = []
+        self.state.updates = []
         rows = self.state.rows[run.testbed]
         if run.docs_only and run.position not in self.state.docs:
             self.state.docs.add(run.position)
@@ -92,15 +92,15 @@ class JointDetector:
         self.changes.follow(rows)
         self.software.settle_methods()
         for upgrade in self.state.upgrades:
-            if upgrade.told is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
+            if upgrade.incident_id is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
                 self.software.refit_upgrade(upgrade, rows)
         if self.state.pending is None:
             ask = self.scan(rows, w)
-        return self.state.told, ask
+        return self.state.updates, ask
 
     def accept(self, position: int, testbeds: Sequence[str], series: Sequence[int]) -> list[IncidentUpdate]:
         """A person accepted a change: its level is the baseline. A change that had not been found is now explained."""
-        self.state.told = []
+        self.state.updates = []
         listed = np.zeros(self.state.size, dtype=bool)
         listed[list(series)] = True
         known = [c for c in self.state.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
@@ -114,17 +114,17 @@ class JointDetector:
             if len(after):
                 mean, _ = rows.mean(after[-20:])
                 rows.put(("accepted", self.state.new_key()), Shift(np.where(listed, mean, 0.0), from_position=position))
-        return self.state.told
+        return self.state.updates
 
     def session(self, result: SessionResult | None) -> tuple[list[IncidentUpdate], Ask | None]:
         """The answer to a question; None if no session is possible."""
-        self.state.told = []
+        self.state.updates = []
         inquiry, self.state.pending = self.state.pending, None
         if inquiry is None:
-            return self.state.told, None
+            return self.state.updates, None
         if result is None:
             self.without_session(inquiry)
-            return self.state.told, None
+            return self.state.updates, None
         rows = self.state.rows[inquiry.testbed]
         left = result.change.copy()
         for code in self.state.codes:
@@ -138,7 +138,7 @@ class JointDetector:
             inquiry.unrest = np.maximum(inquiry.unrest, np.where(own >= DISAGREE, own, unrest))
         inquiry.processes = result.processes
         ask = self.decide(inquiry)
-        return self.state.told, ask
+        return self.state.updates, ask
 
     def is_inside(self, code: Code, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
         """Whether a known change lies between the commits of a session; near its ends, the session itself decides."""
@@ -307,7 +307,7 @@ class JointDetector:
         if inquiry.upgrade is not None and cleared:
             inquiry.upgrade.cleared = inquiry.head
             ask = self.drifts.blame_upgrade(inquiry.upgrade, rows)
-            if ask is not None or inquiry.upgrade.told is not None:
+            if ask is not None or inquiry.upgrade.incident_id is not None:
                 return ask
         if cleared and inquiry.worker is not None and len(rows.workers) > 1 and inquiry.others_disagree:
             key = (rows.name, inquiry.worker)

@@ -41,7 +41,7 @@ class HealthSignals:
 
     points: float
     kind: Degraded
-    told: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
     moved: float = 0.0
     """How far the canary that moved most did (log cost)."""
     slowed: bool = False
@@ -113,7 +113,7 @@ class Health:
 
     def examine(self, run: JointRun, slower: float) -> HealthSignals:
         """HealthSignals of a run. `slower`: share of the series a machine can move that are slower than expected."""
-        points, chance, told, kind, furthest = 0.0, 0.0, [], Degraded.SLOW, 0.0
+        points, chance, sentences, kind, furthest = 0.0, 0.0, [], Degraded.SLOW, 0.0
         for name, value in run.canary.items():
             usual = self.usual(name)
             if usual is None:
@@ -123,29 +123,29 @@ class Health:
             if moved < max(CANARY_MOVED, CANARY_SIGMAS * noise):
                 continue
             points = max(points, 2.0 if moved >= max(CANARY_FAR, 6 * noise) else 1.0)
-            told.append(f"Canary {name} moved by {100 * moved:+.1f} % (its noise is {100 * noise:.1f} %).")
+            sentences.append(f"Canary {name} moved by {100 * moved:+.1f} % (its noise is {100 * noise:.1f} %).")
         if run.throttle:
             points += 1.5
-            told.append(f"The accelerator was throttled: {', '.join(sorted(run.throttle))}.")
+            sentences.append(f"The accelerator was throttled: {', '.join(sorted(run.throttle))}.")
         elif run.clock_mhz is not None and self.clocks and run.clock_mhz < CLOCK_DROP * median(self.clocks):
             points += 1.5
-            told.append(f"Its clock was {run.clock_mhz:.0f} MHz, usually {median(self.clocks):.0f} MHz.")
+            sentences.append(f"Its clock was {run.clock_mhz:.0f} MHz, usually {median(self.clocks):.0f} MHz.")
         usual_load = median(self.loads) if self.loads else 0.0
         if run.load is not None and self.loads and run.load > usual_load + BUSY_LOAD - 1.6:
             kind = Degraded.BUSY
             very = run.load > usual_load + VERY_BUSY_LOAD - 1.6
             points += 2.0 if very else 1.5
             chance += 0.0 if very else 0.5
-            told.append(f"The load was {run.load:.1f}, usually {usual_load:.1f}.")
+            sentences.append(f"The load was {run.load:.1f}, usually {usual_load:.1f}.")
         if run.foreign_processes:
             points += 0.5
-            told.append(f"{run.foreign_processes} foreign processes shared the accelerator.")
+            sentences.append(f"{run.foreign_processes} foreign processes shared the accelerator.")
         alone = points - chance
         slowed = slower >= self.usually_slower() + SERIES_MOVED
         if points and slowed:
             points += 1.0
-            told.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
-        return HealthSignals(points, kind, tuple(told), furthest, slowed, alone)
+            sentences.append(f"{100 * slower:.0f} % of the series a machine can move were slower.")
+        return HealthSignals(points, kind, tuple(sentences), furthest, slowed, alone)
 
     def usually_slower(self) -> float:
         """Share of the series that is slower in healthy runs: what changed is not always known yet."""

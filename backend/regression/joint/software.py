@@ -51,7 +51,7 @@ class Software:
             if self.newer(version, usual):
                 self.state.versions[suite] = version
                 self.state.methods.append(Method(number, run.position, key=self.state.new_key()))
-            elif newest is not None and newest.told is None:
+            elif newest is not None and newest.incident_id is None:
                 newest.position = max(newest.position, run.position + 1)
         for method in self.state.methods:
             name = self.state.suites[method.suite]
@@ -88,12 +88,12 @@ class Software:
                 listed & self.state.shown & (np.abs(change) >= REPORTED_FROM * self.state.smallest) & (np.abs(z) >= 5)
             ).any():
                 place = OnsetRange(method.position, method.position, method.position)
-                if method.told is None:
-                    method.told = self.state.open_incident(
+                if method.incident_id is None:
+                    method.incident_id = self.state.open_incident(
                         IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.state.rows), place, change
                     )
-            if method.told is not None:
-                self.state.change_incident(method.told, series=tuple(np.flatnonzero(listed)))
+            if method.incident_id is not None:
+                self.state.change_incident(method.incident_id, series=tuple(np.flatnonzero(listed)))
                 for rows in self.state.rows.values():
                     rows.put(
                         ("method", method.key),
@@ -136,7 +136,7 @@ class Software:
 
     def report_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed, listed: Bools, mean: Floats) -> None:
         place = OnsetRange(upgrade.position, upgrade.position, upgrade.position)
-        upgrade.told = self.state.open_incident(
+        upgrade.incident_id = self.state.open_incident(
             IncidentKind.ENVIRONMENT, CauseName.ENVIRONMENT, listed, (rows.name,), place, mean
         )
         upgrade.settled = True
@@ -150,7 +150,7 @@ class Software:
             return
         upgrade.refits += 1
         put = rows.shifts.get(("environment", upgrade.key))
-        assert put is not None and upgrade.listed is not None and upgrade.told is not None
+        assert put is not None and upgrade.listed is not None and upgrade.incident_id is not None
         mean, error = rows.mean(post if len(post) < 6 else post[:-2])
         total = put.delta + mean
         z = total / error
@@ -170,7 +170,7 @@ class Software:
             return
         upgrade.listed = listed
         rows.put(("environment", upgrade.key), replace(put, delta=np.where(listed, total, 0.0)))
-        self.state.change_incident(upgrade.told, series=tuple(np.flatnonzero(listed)))
+        self.state.change_incident(upgrade.incident_id, series=tuple(np.flatnonzero(listed)))
 
     def unsettled_near(self, rows: RowsOfTestbed) -> bool:
         return any(u.testbed == rows.name and self.state.newest - u.position < 30 for u in self.state.upgrades)

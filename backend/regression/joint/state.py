@@ -77,7 +77,8 @@ class Upgrade:
     testbed: str
     level: int
     position: int
-    told: int | None = None
+    incident_id: int | None = None
+    """None: none was reported."""
     settled: bool = False
     tries: int = 0
     listed: Bools | None = None
@@ -94,7 +95,8 @@ class Method:
     suite: int
     position: int
     settled: bool = False
-    told: int | None = None
+    incident_id: int | None = None
+    """None: none was reported."""
     key: int = 0
 
 
@@ -156,10 +158,10 @@ class JointState:
         self.newest = 0
         """The first and the last position that was run."""
         self.pending: Inquiry | None = None
-        self.told: list[IncidentUpdate] = []
+        self.updates: list[IncidentUpdate] = []
         self.keys = 0
         self.drifting: dict[int, int] = {}
-        """Benchmark to the commit until which its small losses are those of a drift that was told."""
+        """Benchmark to the commit until which its small losses are those of a drift that was reported."""
         self.steady_until: dict[int, int] = {}
         """Benchmark to the commit until which it is not looked at again: it does not drift, or not enough yet."""
         self.losing: dict[int, int] = {}
@@ -261,7 +263,7 @@ class JointState:
             magnitude=float(change[lead]),
             drift=drift,
         )
-        self.told.append(IncidentUpdate(action=IncidentAction.OPEN, incident=self.incidents[number]))
+        self.updates.append(IncidentUpdate(action=IncidentAction.OPEN, incident=self.incidents[number]))
         return number
 
     def change_incident(self, number: int, **what: object) -> None:
@@ -273,8 +275,8 @@ class JointState:
         changed = replace(changed, range_start=min(first, changed.first_bad), range_end=last)
         if changed != self.incidents[number]:
             self.incidents[number] = changed
-            self.told.append(IncidentUpdate(action=IncidentAction.UPDATE, incident=changed))
+            self.updates.append(IncidentUpdate(action=IncidentAction.UPDATE, incident=changed))
 
     def close_incident(self, number: int, position: int) -> None:
         self.incidents[number] = replace(self.incidents[number], closed_by=position)
-        self.told.append(IncidentUpdate(action=IncidentAction.CLOSE, incident=self.incidents[number]))
+        self.updates.append(IncidentUpdate(action=IncidentAction.CLOSE, incident=self.incidents[number]))

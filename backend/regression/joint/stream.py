@@ -113,8 +113,8 @@ class JudgeStream:
             processes=processes,
         )
 
-    def _answer(self, told: Sequence[IncidentUpdate], ask: Ask | None) -> dict[str, Any]:
-        answer: dict[str, Any] = {"incidents": [self._line(t) for t in told]}
+    def _answer(self, updates: Sequence[IncidentUpdate], ask: Ask | None) -> dict[str, Any]:
+        answer: dict[str, Any] = {"incidents": [self._line(update) for update in updates]}
         if ask is not None:
             answer["request"] = {
                 "kind": "confirm",
@@ -126,12 +126,12 @@ class JudgeStream:
             }
         return answer
 
-    def _line(self, told: IncidentUpdate) -> dict[str, Any]:
-        incident = told.incident
-        if told.action in (IncidentAction.CLOSE, IncidentAction.WITHDRAW):
-            return {"id": incident.id, "action": told.action.value}
+    def _line(self, update: IncidentUpdate) -> dict[str, Any]:
+        incident = update.incident
+        if update.action in (IncidentAction.CLOSE, IncidentAction.WITHDRAW):
+            return {"id": incident.id, "action": update.action.value}
         fields = self._fields(incident)
-        return {"id": incident.id, "action": told.action.value, **fields}
+        return {"id": incident.id, "action": update.action.value, **fields}
 
     def _fields(self, incident: Incident) -> dict[str, Any]:
         return {

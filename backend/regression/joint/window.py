@@ -131,4 +131,4 @@ def _symptoms(before: Sequence[JointRun], since: Sequence[JointRun], worker: str
     proof = any(p >= ENOUGH for p in points) or any(a >= 1 and b >= 1 for a, b in pairwise(points))
     if not proof:
         return ()
-    return max(found, key=lambda signals: signals.points).told
+    return max(found, key=lambda signals: signals.points).sentences

@@ -116,8 +116,8 @@ class SuiteDetector:
         """Add a run; returns the session that it makes necessary, if any."""
         self.read.add(arrived.id)
         self.first, self.last, self._asked = self.first or arrived, arrived, 0
-        told, ask = self.detector.run(joint_run(self.columns, arrived, stored))
-        self._note(told)
+        updates, ask = self.detector.run(joint_run(self.columns, arrived, stored))
+        self._note(updates)
         self._ask(ask, questions)
         self.hear(questions)
 
@@ -127,8 +127,8 @@ class SuiteDetector:
             if not questions.is_answered(self.waits_for, self.read, last=self.last.id if at_end else None):
                 return
             answer, self.waits_for = questions.answer(self.waits_for, self.columns), None
-            told, ask = self.detector.session(answer)
-            self._note(told)
+            updates, ask = self.detector.session(answer)
+            self._note(updates)
             self._ask(ask, questions)
 
     def leave_unheard(self, questions: Questions) -> None:
@@ -143,13 +143,13 @@ class SuiteDetector:
             self._asked += 1
             if self.waits_for is not None:
                 return
-            told, ask = self.detector.session(None)
-            self._note(told)
+            updates, ask = self.detector.session(None)
+            self._note(updates)
 
-    def _note(self, told: Iterable[IncidentUpdate]) -> None:
+    def _note(self, updates: Iterable[IncidentUpdate]) -> None:
         """A testbed of few runs is only learnt from: the rule of one series at a time decides there."""
-        for item in told:
-            incident = item.incident
+        for update in updates:
+            incident = update.incident
             if all(self.detector.state.rows[name].n >= FIRST_ROWS for name in incident.testbeds):
                 self.changed[incident.id] = incident
 

@@ -22,17 +22,17 @@ class Project:
         self.code, self.noise, self.machine = code, noise, machine
         self.positions = range(begins, begins + until)
         self.detector = JointDetector(SERIES, ["t0", "t1"])
-        self.told, self.asked = [], []
+        self.updates, self.asked = [], []
 
     def play(self):
         for position in self.positions:
             for number, testbed in enumerate(("t0", "t1")):
-                told, ask = self.detector.run(self.run(position, testbed, number))
-                self.told += told
+                updates, ask = self.detector.run(self.run(position, testbed, number))
+                self.updates += updates
                 while ask is not None:
                     self.asked.append((position, ask))
-                    told, ask = self.detector.session(self.session(ask))
-                    self.told += told
+                    updates, ask = self.detector.session(self.session(ask))
+                    self.updates += updates
         return self
 
     def run(self, position, testbed, number):
@@ -55,7 +55,7 @@ class Project:
         )  # fmt: skip
 
     def opened(self):
-        return [told.incident for told in self.told if told.action is IncidentAction.OPEN]
+        return [update.incident for update in self.updates if update.action is IncidentAction.OPEN]
 
 
 def steps(*changes):

@@ -87,7 +87,7 @@ def test_a_worker_that_is_ill_again_within_three_runs_is_the_same_incident_open_
 
     project = Project(steps(), machine=machine, until=120).play()
     assert kinds(project) == [(IncidentKind.INFRA, 80)]
-    ends = [update.incident.closed_by for update in project.told]
+    ends = [update.incident.closed_by for update in project.updates]
     assert [closed for n, closed in enumerate(ends) if n == 0 or closed != ends[n - 1]] == [None, 96, None]
 
 
@@ -117,9 +117,9 @@ def held_back(detector, lean):
 def test_the_session_tells_a_worker_with_mild_symptoms_from_the_code(lean, told):
     detector = Project(steps(), until=60).play().detector
     inquiry, affected = held_back(detector, lean)
-    detector.state.told = []
+    detector.state.updates = []
     assert detector.decide(inquiry) is None
-    assert [t.incident.kind for t in detector.state.told][:1] == told
+    assert [t.incident.kind for t in detector.state.updates][:1] == told
     assert detector.state.rows["t0"].usable[affected].all() == (lean == 1.0)
     assert not detector.state.held
 
@@ -129,9 +129,9 @@ def test_the_answer_about_symptoms_that_have_passed_says_nothing_of_one_that_cam
     detector = Project(steps(), until=60).play().detector
     inquiry, _ = held_back(detector, lean)
     detector.state.held["t0", 0] = since = [(seen(1.0), detector.state.rows["t0"].n - 1)]
-    detector.state.told = []
+    detector.state.updates = []
     assert detector.decide(inquiry) is None
-    assert [t.incident.kind for t in detector.state.told][:1] == told
+    assert [t.incident.kind for t in detector.state.updates][:1] == told
     assert detector.state.held["t0", 0] == since
 
 
@@ -140,9 +140,9 @@ def test_symptoms_from_before_a_worker_fell_ill_by_its_series_are_not_in_a_row_w
     rows = detector.state.rows["t0"]
     affected = [int(row) for row in rows.of_worker(0, 3)]
     detector.state.held["t0", 0] = [(seen(1.0), affected[0])]
-    detector.state.told = []
+    detector.state.updates = []
     detector.machines.mark_degraded(rows, 0, affected, Degraded.SLOW, canary=False)
-    assert [t.incident.kind for t in detector.state.told] == [IncidentKind.INFRA]
+    assert [t.incident.kind for t in detector.state.updates] == [IncidentKind.INFRA]
     assert not detector.state.held and not rows.usable[affected].any()
 
 
@@ -162,9 +162,9 @@ def test_nobody_else_is_blamed_while_the_session_did_not_clear_the_code(cleared,
     inquiry = Inquiry(
         QuestionPurpose.UPGRADE, "t0", 46, 55, np.full(SIZE, 0.1), rows.judged(level=1), None, upgrade=upgrade
     )
-    detector.state.told = []
+    detector.state.updates = []
     detector.not_code(inquiry, rows, cleared=cleared)
-    assert len(detector.state.told) == told
+    assert len(detector.state.updates) == told
     assert (upgrade.cleared == 55) is cleared
 
 

@@ -37,7 +37,7 @@ def test_a_slow_worker_is_told_once_whether_its_canary_shows_it_long_briefly_or_
 
     project = Project(steps(), machine=machine).play()
     assert [(i.kind, i.worker) for i in project.opened()] == [(IncidentKind.INFRA, "t0-w0")]
-    closed = [t.incident.closed_by for t in project.told if t.action is IncidentAction.CLOSE]
+    closed = [t.incident.closed_by for t in project.updates if t.action is IncidentAction.CLOSE]
     assert len(closed) == 1
     assert slow_until <= closed[0] <= slow_until + 6
 
