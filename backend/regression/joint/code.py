@@ -11,7 +11,7 @@ from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift
 from backend.regression.joint.scan import SMALLEST, OnsetRange, ScanHit, channels, locate, pattern_of, share_of
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import MOVED, Code, Inquiry, JointState
+from backend.regression.joint.state import MOVED, CodeChange, Inquiry, JointState
 from backend.regression.joint.terms import Bools, Floats, IncidentKind
 
 GROWS_FOR = 45
@@ -44,14 +44,16 @@ class CodeChanges:
         rows = self.state.rows[inquiry.testbed]
         listed, sign = self.moved_by_code(inquiry, change, error)
         listed = self.without_rests(inquiry, change, listed)
-        code = Code(0, change, error, listed, OnsetRange(0, 0, 0))
+        code = CodeChange(0, change, error, listed, OnsetRange(0, 0, 0))
         code.place = self.locate_code(code, [rows], inquiry)
         for part in self.by_onset(code, [rows], inquiry):
             self.report_change(part, rows, sign)
 
-    def report_change(self, code: Code, rows: RowsOfTestbed, sign: float) -> None:
+    def report_change(self, code: CodeChange, rows: RowsOfTestbed, sign: float) -> None:
         """A change at one commit: one that is known, a step of a drift, or a new one."""
-        known = next((c for c in reversed(self.state.codes) if not c.drift and self.same_change(c, code, rows)), None)
+        known = next(
+            (c for c in reversed(self.state.code_changes) if not c.drift and self.same_change(c, code, rows)), None
+        )
         if known is not None:
             self.grow(known, code, rows)
             return
@@ -64,7 +66,7 @@ class CodeChanges:
             kind, CauseName.CODE, code.listed, (rows.name,), code.place, code.change
         )
         code.reported_between = code.place.first, code.place.last
-        self.state.codes.append(code)
+        self.state.code_changes.append(code)
         self.attach(code, rows)
         for other in self.state.rows.values():
             if other is not rows and self.shows(code, other):
@@ -72,7 +74,9 @@ class CodeChanges:
         if sign < 0:
             self.close_fixed(code)
 
-    def by_onset(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> list[Code]:
+    def by_onset(
+        self, code: CodeChange, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None
+    ) -> list[CodeChange]:
         """The changes that a session showed as one: benchmarks whose runs began to be slower at commits that cannot be
         the same. Those that moved little, and whose place is not known well, belong to the one whose place is."""
         placed, small = [], np.zeros(self.state.size, dtype=bool)
@@ -109,7 +113,7 @@ class CodeChanges:
     def without_rests(self, inquiry: Inquiry, change: Floats, listed: Bools) -> Bools:
         """Without the benchmarks of which a session shows no more than what the size of a known change left over."""
         rests = np.zeros(self.state.size, dtype=bool)
-        for known in self.state.codes:
+        for known in self.state.code_changes:
             if not known.drift and inquiry.testbed in known.shown and inquiry.base < known.place.commit <= inquiry.head:
                 rests |= known.listed & (np.abs(change) < LEFT_OVER * np.abs(known.change))
         rests &= np.abs(change) < self.state.smallest
@@ -147,7 +151,7 @@ class CodeChanges:
         # The session leans towards what the runs show; series by series it proves nothing.
         return inquiry.pattern != 0, float(np.sign(inquiry.pattern[inquiry.lead]))
 
-    def grow(self, known: Code, found: Code, rows: RowsOfTestbed) -> None:
+    def grow(self, known: CodeChange, found: CodeChange, rows: RowsOfTestbed) -> None:
         """A known change has more series than were known, or another testbed."""
         known.change = np.where(found.listed & ~known.listed, found.change, known.change)
         known.listed = known.listed | found.listed
@@ -157,10 +161,10 @@ class CodeChanges:
             self.refit(known, rows)
         self.state.change_incident(known.incident, series=tuple(np.flatnonzero(known.listed)))
 
-    def lose_more(self, known: Code, code: Code) -> None:
+    def lose_more(self, known: CodeChange, code: CodeChange) -> None:
         """A small loss after another one: both are steps of one drift."""
         code.incident, code.drift = known.incident, True
-        self.state.codes.append(code)
+        self.state.code_changes.append(code)
         for bed in self.state.rows.values():
             code.shown[bed.name] = bed.n
             if self.shows(code, bed):
@@ -190,9 +194,9 @@ class CodeChanges:
         kept: Bools = ~drop
         return kept
 
-    def continues(self, code: Code) -> Code | None:
+    def continues(self, code: CodeChange) -> CodeChange | None:
         """A small loss after another of the same series: they are getting worse step by step, which is one drift."""
-        for known in reversed(self.state.codes):
+        for known in reversed(self.state.code_changes):
             both, either = (known.listed & code.listed).sum(), (known.listed | code.listed).sum()
             lead, own = self.state.lead_of(known.change, known.listed), self.state.lead_of(code.change, code.listed)
             if (
@@ -206,7 +210,7 @@ class CodeChanges:
                 return known
         return None
 
-    def same_change(self, a: Code, b: Code, rows: RowsOfTestbed) -> bool:
+    def same_change(self, a: CodeChange, b: CodeChange, rows: RowsOfTestbed) -> bool:
         """Whether what a session left over is a known change: found elsewhere, or not wholly taken off."""
         if a.change[self.state.lead_of(a.change, a.listed)] * b.change[self.state.lead_of(b.change, b.listed)] <= 0:
             return False
@@ -218,7 +222,9 @@ class CodeChanges:
         sharp = max(a.place.last - a.place.first, b.place.last - b.place.first) <= 2
         return rows.name in a.shown and sharp and a.place.commit == b.place.commit
 
-    def locate_code(self, code: Code, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None) -> OnsetRange:
+    def locate_code(
+        self, code: CodeChange, beds: Sequence[RowsOfTestbed], inquiry: Inquiry | None = None
+    ) -> OnsetRange:
         """Where a change began, from all rows of the testbeds that show it."""
         pattern = np.where(code.listed, code.change, 0.0)
         positions, evidence = [], []
@@ -257,7 +263,7 @@ class CodeChanges:
             max(low + 1, min(high, int(at.max()))),
         )
 
-    def shows(self, code: Code, rows: RowsOfTestbed, since: int | None = None) -> bool:
+    def shows(self, code: CodeChange, rows: RowsOfTestbed, since: int | None = None) -> bool:
         """Whether the rows of a testbed since the onset show the change."""
         start = code.place.commit if since is None else min(since, code.place.commit)
         after = rows.judged(40, first=start)[-8:]
@@ -272,7 +278,7 @@ class CodeChanges:
         mean = float((share * information).sum() / information.sum())
         return 0.55 < mean < 2.0 and mean * total**0.5 > 4
 
-    def attach(self, code: Code, rows: RowsOfTestbed) -> None:
+    def attach(self, code: CodeChange, rows: RowsOfTestbed) -> None:
         code.shown[rows.name] = rows.n
         rows.put(
             ("code", code.incident), Shift(np.where(code.listed, code.change, 0.0), from_position=code.place.commit)
@@ -280,7 +286,7 @@ class CodeChanges:
         self.relocate(code)
         self.refit(code, rows)
 
-    def relocate(self, code: Code) -> None:
+    def relocate(self, code: CodeChange) -> None:
         if code.drift:
             code.place = replace(code.place, commit=self.state.not_docs(code.place.commit))
             self.state.change_incident(code.incident, first_bad=code.place.commit)
@@ -299,7 +305,7 @@ class CodeChanges:
             testbeds=tuple(sorted(code.shown)),
         )
 
-    def refit(self, code: Code, rows: RowsOfTestbed) -> None:
+    def refit(self, code: CodeChange, rows: RowsOfTestbed) -> None:
         """The size of the change on a testbed, from the session and the runs since, by their precision."""
         put = rows.shifts.get(("code", code.incident))
         after = rows.judged(first=code.place.commit)[:25]
@@ -330,12 +336,12 @@ class CodeChanges:
             code.listed = listed
             self.state.change_incident(code.incident, series=tuple(np.flatnonzero(listed)))
 
-    def began_apart(self, code: Code, more: Bools, seen: Bools) -> Bools:
+    def began_apart(self, code: CodeChange, more: Bools, seen: Bools) -> Bools:
         """Of further series that a session showed with a change, those that another change nearby explains, and those
         of benchmarks that began to move at another commit, or of which the runs since the change show nothing.
 
         `seen`: series that moved in these runs."""
-        near = [c for c in self.state.codes if c is not code and abs(c.place.commit - code.place.commit) <= NEAR]
+        near = [c for c in self.state.code_changes if c is not code and abs(c.place.commit - code.place.commit) <= NEAR]
         apart: Bools = np.logical_or.reduce([np.zeros(self.state.size, dtype=bool), *(c.listed for c in near)])
         beds = [self.state.rows[name] for name in code.shown]
         for benchmark in np.setdiff1d(self.state.benchmark[more], self.state.benchmark[code.listed]):
@@ -347,7 +353,7 @@ class CodeChanges:
 
     def follow(self, rows: RowsOfTestbed) -> None:
         """Later results: the change may show on this testbed too, and is known better with every run."""
-        for code in list(self.state.codes):
+        for code in list(self.state.code_changes):
             if self.state.newest - code.place.commit > GROWS_FOR or code.drift:
                 continue
             if rows.name not in code.shown:
@@ -358,7 +364,7 @@ class CodeChanges:
                 self.refit(code, rows)
                 self.part_what_began_apart(code)
 
-    def part_what_began_apart(self, code: Code) -> None:
+    def part_what_began_apart(self, code: CodeChange) -> None:
         """Where it was open at which commit a change began, the runs since may show that it was two."""
         first, last = code.reported_between
         beds = [self.state.rows[name] for name in code.shown]
@@ -378,8 +384,8 @@ class CodeChanges:
             self.state.change_incident(code.incident, series=tuple(np.flatnonzero(code.listed)))
             self.report_change(part, beds[0], sign)
 
-    def close_fixed(self, fix: Code) -> None:
-        for code in self.state.codes:
+    def close_fixed(self, fix: CodeChange) -> None:
+        for code in self.state.code_changes:
             if code is fix or not code.open or code.change[self.state.lead_of(code.change, code.listed)] < 0:
                 continue
             both = code.listed & fix.listed
@@ -395,13 +401,13 @@ class CodeChanges:
         pattern = pattern_of(found, self.state.machine_bound)
         moved = pattern != 0
         first = int(rows.position[found.rows].min())
-        for code in self.state.codes:
+        for code in self.state.code_changes:
             if code.drift or not (code.listed & moved).any():
                 continue
             if rows.name not in code.shown and abs(first - code.place.commit) <= 8 and self.shows(code, rows, first):
                 self.attach(code, rows)
                 return True
-        for code in self.state.codes:
+        for code in self.state.code_changes:
             if rows.name in code.shown and code.listed[found.lead]:
                 near = abs(first - code.place.commit) <= 6
                 small = abs(found.change[found.lead]) < 0.6 * abs(code.change[found.lead])

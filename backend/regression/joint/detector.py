@@ -18,7 +18,7 @@ from backend.regression.joint.machines import Machines
 from backend.regression.joint.rows import MEDIAN_OF_VARIANCES, RowsOfTestbed, Shift
 from backend.regression.joint.scan import ScanHit, channels, newest_change, pattern_of, share_of
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import Code, Inquiry, JointState, QuestionPurpose, Upgrade
+from backend.regression.joint.state import CodeChange, Inquiry, JointState, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
 SHOWN = 0.3
@@ -71,7 +71,7 @@ class JointDetector:
         rows = self.state.rows[run.testbed]
         if run.docs_only and run.position not in self.state.docs:
             self.state.docs.add(run.position)
-            for code in self.state.codes:
+            for code in self.state.code_changes:
                 if code.place.commit == run.position:
                     self.changes.relocate(code)
         self.state.oldest, self.state.newest = (
@@ -90,7 +90,7 @@ class JointDetector:
         if rows.n % 8 == 0:
             rows.learn_noise()
         self.changes.follow(rows)
-        self.software.settle_methods()
+        self.software.settle_version_changes()
         for upgrade in self.state.upgrades:
             if upgrade.incident_id is not None and upgrade.testbed == rows.name and upgrade.refits < 8:
                 self.software.refit_upgrade(upgrade, rows)
@@ -103,7 +103,9 @@ class JointDetector:
         self.state.updates = []
         listed = np.zeros(self.state.size, dtype=bool)
         listed[list(series)] = True
-        known = [c for c in self.state.codes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()]
+        known = [
+            c for c in self.state.code_changes if abs(c.place.commit - position) <= 6 and (c.listed & listed).any()
+        ]
         for code in known:
             code.open = False
         for name in testbeds:
@@ -127,7 +129,7 @@ class JointDetector:
             return self.state.updates, None
         rows = self.state.rows[inquiry.testbed]
         left = result.change.copy()
-        for code in self.state.codes:
+        for code in self.state.code_changes:
             if inquiry.testbed in code.shown and self.is_inside(code, result, left, rows):
                 left -= np.where(code.listed, code.change, 0.0)
         inquiry.results.append(left)
@@ -140,7 +142,7 @@ class JointDetector:
         ask = self.decide(inquiry)
         return self.state.updates, ask
 
-    def is_inside(self, code: Code, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
+    def is_inside(self, code: CodeChange, result: SessionResult, left: Floats, rows: RowsOfTestbed) -> bool:
         """Whether a known change lies between the commits of a session; near its ends, the session itself decides."""
         if min(abs(code.place.commit - result.base), abs(code.place.commit - result.head)) > UNSURE_BY:
             return result.base < code.place.commit <= result.head
@@ -185,9 +187,9 @@ class JointDetector:
     def watched(self, rows: RowsOfTestbed) -> Bools:
         """Series that are not just starting over, and about which no question was asked a moment ago."""
         watched: Bools = np.ones(self.state.size, dtype=bool)
-        for method in self.state.methods:
-            if not method.settled:
-                watched &= self.state.suite != method.suite
+        for version_change in self.state.version_changes:
+            if not version_change.settled:
+                watched &= self.state.suite != version_change.suite
         muted = [b for b, until in self.state.muted.items() if until >= self.state.newest]
         muted += [
             b for (bed, b), until in self.state.muted_on.items() if bed == rows.name and until >= self.state.newest

@@ -18,7 +18,7 @@ from backend.regression.joint.code import LISTED, STEP_OF_DRIFT
 from backend.regression.joint.rows import RowsOfTestbed, Shift
 from backend.regression.joint.scan import OnsetRange
 from backend.regression.joint.software import Software
-from backend.regression.joint.state import MOVED, Code, Inquiry, JointState, QuestionPurpose, Upgrade
+from backend.regression.joint.state import MOVED, CodeChange, Inquiry, JointState, QuestionPurpose, Upgrade
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentKind
 
 BACK = 95
@@ -246,7 +246,7 @@ class Drifts:
     def error_of_known(self, inquiry: Inquiry) -> Floats:
         """How badly the changes are known that were taken off a session."""
         variance = np.zeros(self.state.size)
-        for code in self.state.codes:
+        for code in self.state.code_changes:
             if inquiry.base < code.place.commit <= inquiry.head:
                 variance += np.where(code.listed, code.error, 0.0) ** 2
         error: Floats = np.sqrt(variance)
@@ -274,8 +274,8 @@ class Drifts:
             incident = self.state.open_incident(
                 IncidentKind.REGRESSION, CauseName.CODE, listed, tuple(self.state.rows), place, change, drift=True
             )
-        code = Code(incident, change, error, listed, place, drift=True)
-        self.state.codes.append(code)
+        code = CodeChange(incident, change, error, listed, place, drift=True)
+        self.state.code_changes.append(code)
         for bed in self.state.rows.values():
             code.shown[bed.name] = bed.n
             near = bed.judged(first=now - 14)
@@ -288,9 +288,9 @@ class Drifts:
         run = {int(p) for bed in self.state.rows.values() for p in bed.position[: bed.n] if p >= position}
         return min(run - self.state.docs, default=self.state.not_docs(position))
 
-    def step_of_drift(self, gate: int) -> Code | None:
+    def step_of_drift(self, gate: int) -> CodeChange | None:
         """A recently reported small loss of this benchmark alone: the drift's first visible step."""
-        for code in reversed(self.state.codes):
+        for code in reversed(self.state.code_changes):
             alone = bool((self.state.benchmark[code.listed] == self.state.benchmark[gate]).all())
             small = 0 < code.change[gate] < (0.3 if code.drift else STEP_OF_DRIFT * self.state.smallest[gate])
             if code.open and alone and small and code.listed[gate] and self.state.newest - code.place.commit < 100:

@@ -61,9 +61,9 @@ class Machines:
             return 0.0
         residual = rows.clean[row] - rows.base[w]
         bound = self.state.machine_bound & np.isfinite(residual)
-        for method in self.state.methods:
-            if not method.settled:
-                bound &= self.state.suite != method.suite
+        for version_change in self.state.version_changes:
+            if not version_change.settled:
+                bound &= self.state.suite != version_change.suite
         slow = bound & (residual > np.maximum(MOVED * self.state.smallest, 1.5 * rows.sigma))
         return float(slow.sum() / max(1, bound.sum()))
 

@@ -9,7 +9,7 @@ import numpy as np
 from backend.regression.cause.attribution import CauseName
 from backend.regression.joint.rows import RowsOfTestbed, Shift, middle
 from backend.regression.joint.scan import PARTNER, OnsetRange
-from backend.regression.joint.state import REPORTED_FROM, JointState, Method, Upgrade
+from backend.regression.joint.state import REPORTED_FROM, JointState, SuiteVersionChange, Upgrade
 from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
 UPGRADE_TELLS = 0.8
@@ -46,17 +46,17 @@ class Software:
             if version == usual:
                 continue
             number = self.state.suites.index(suite)
-            bumps = [m for m in self.state.methods if m.suite == number]
+            bumps = [m for m in self.state.version_changes if m.suite == number]
             newest = bumps[-1] if bumps else None
             if self.newer(version, usual):
                 self.state.versions[suite] = version
-                self.state.methods.append(Method(number, run.position, key=self.state.new_key()))
+                self.state.version_changes.append(SuiteVersionChange(number, run.position, key=self.state.new_key()))
             elif newest is not None and newest.incident_id is None:
                 newest.position = max(newest.position, run.position + 1)
-        for method in self.state.methods:
-            name = self.state.suites[method.suite]
-            if run.suite_version.get(name) == self.state.versions[name] and run.position < method.position:
-                method.position = run.position
+        for version_change in self.state.version_changes:
+            name = self.state.suites[version_change.suite]
+            if run.suite_version.get(name) == self.state.versions[name] and run.position < version_change.position:
+                version_change.position = run.position
 
     @staticmethod
     def newer(a: str, b: str) -> bool:
@@ -65,13 +65,13 @@ class Software:
 
         return parts(a) > parts(b)
 
-    def settle_methods(self) -> None:
-        for method in self.state.methods:
-            if method.settled:
+    def settle_version_changes(self) -> None:
+        for version_change in self.state.version_changes:
+            if version_change.settled:
                 continue
             total, weight, count = np.zeros(self.state.size), np.zeros(self.state.size), 0
             for rows in self.state.rows.values():
-                after = rows.judged(40, first=method.position)
+                after = rows.judged(40, first=version_change.position)
                 if len(after):
                     mean, error = rows.mean(after)
                     good = np.isfinite(error)
@@ -82,26 +82,26 @@ class Software:
                 continue
             change = total / np.maximum(weight, 1e-9)
             z = change * np.sqrt(weight)
-            own = (self.state.suite == method.suite) & self.state.machine_bound
+            own = (self.state.suite == version_change.suite) & self.state.machine_bound
             listed = own & (np.abs(change) >= MOVED_BY_SOFTWARE * self.state.smallest) & (np.abs(z) >= 3.5)
             if (
                 listed & self.state.shown & (np.abs(change) >= REPORTED_FROM * self.state.smallest) & (np.abs(z) >= 5)
             ).any():
-                place = OnsetRange(method.position, method.position, method.position)
-                if method.incident_id is None:
-                    method.incident_id = self.state.open_incident(
+                place = OnsetRange(version_change.position, version_change.position, version_change.position)
+                if version_change.incident_id is None:
+                    version_change.incident_id = self.state.open_incident(
                         IncidentKind.METHOD, CauseName.METHOD, listed, tuple(self.state.rows), place, change
                     )
-            if method.incident_id is not None:
-                self.state.change_incident(method.incident_id, series=tuple(np.flatnonzero(listed)))
+            if version_change.incident_id is not None:
+                self.state.change_incident(version_change.incident_id, series=tuple(np.flatnonzero(listed)))
                 for rows in self.state.rows.values():
                     rows.put(
-                        ("method", method.key),
-                        Shift(np.where(listed, change, 0.0), from_position=method.position),
+                        ("method", version_change.key),
+                        Shift(np.where(listed, change, 0.0), from_position=version_change.position),
                     )
-                method.settled = True
+                version_change.settled = True
             elif count >= 12:
-                method.settled = True
+                version_change.settled = True
 
     def moved_by_upgrade(self, upgrade: Upgrade, rows: RowsOfTestbed) -> tuple[Bools, Floats] | None:
         """The series that an upgrade moved and by how much; None if that is not worth reporting."""

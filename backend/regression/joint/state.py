@@ -40,7 +40,7 @@ class QuestionPurpose(enum.StrEnum):
 
 
 @dataclass(slots=True)
-class Code:
+class CodeChange:
     """A change of the code that was proved, and where it shows."""
 
     incident: int
@@ -91,7 +91,7 @@ class Upgrade:
 
 
 @dataclass(slots=True)
-class Method:
+class SuiteVersionChange:
     suite: int
     position: int
     settled: bool = False
@@ -150,8 +150,8 @@ class JointState:
         self.worker_level: dict[tuple[str, int], int] = {}
         self.upgrades: list[Upgrade] = []
         self.versions: dict[str, str] = {}
-        self.methods: list[Method] = []
-        self.codes: list[Code] = []
+        self.version_changes: list[SuiteVersionChange] = []
+        self.code_changes: list[CodeChange] = []
         self.incidents: dict[int, Incident] = {}
         self.docs: set[int] = set()
         self.oldest = sys.maxsize

@@ -52,7 +52,7 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
     )
     change = np.where(pattern != 0, 0.4 * seen, 0.03)
     detector.changes.report_code(inquiry, change, np.full(len(SERIES), 0.05))
-    assert [detector.state.incidents[code.incident].kind for code in detector.state.codes] == [kind]
+    assert [detector.state.incidents[code.incident].kind for code in detector.state.code_changes] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_session_that_proves_nothing_by_itself_is_told_with_the_sign_of_the_ru
 )
 def test_near_the_ends_of_a_session_the_session_says_whether_a_known_change_is_inside(base, head, shown, inside):
     project = Project(steps((80, FIRST, 0.1)), until=110).play()
-    code = project.detector.state.codes[0]
+    code = project.detector.state.code_changes[0]
     assert code.place.commit == 80
     change = np.where(code.listed, shown, 0.0)
     result = SessionResult(
