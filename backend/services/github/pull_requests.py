@@ -55,12 +55,12 @@ ACTIONS = frozenset(
 
 def note(c: Connection, project: ProjectRow, payload: Mapping[str, Any], now: datetime) -> str:
     """Record what a `pull_request` event says; returns the outcome as a sentence."""
-    action, told = payload.get("action"), payload.get("pull_request")
-    if not isinstance(told, dict) or not isinstance(told.get("number"), int):
-        raise BadRequest.field("pull_request", type(told).__name__, "an object with number, head and base")
+    action, pull_request = payload.get("action"), payload.get("pull_request")
+    if not isinstance(pull_request, dict) or not isinstance(pull_request.get("number"), int):
+        raise BadRequest.field("pull_request", type(pull_request).__name__, "an object with number, head and base")
     if action not in ACTIONS:
         return f"nothing to do for pull_request {_text(action)}"
-    row = _row(project, told, now)
+    row = _row(project, pull_request, now)
     store.save(c, row)
     current = store.find(c, project.id, row["number"])
     assert current is not None
@@ -135,24 +135,24 @@ def _verdict(c: Connection, project_name: str, sha: str) -> CommitVerdict:
 # --- what GitHub says ------------------------------------------------------------------------------------------------
 
 
-def _row(project: ProjectRow, told: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    head, base = told.get("head"), told.get("base")
+def _row(project: ProjectRow, pull_request: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    head, base = pull_request.get("head"), pull_request.get("base")
     sha = head.get("sha") if isinstance(head, dict) else None
     base_ref = base.get("ref") if isinstance(base, dict) else None
     if not isinstance(head, dict) or not isinstance(sha, str) or not sha or not isinstance(base_ref, str):
         raise BadRequest.field("pull_request.head", sha, "an object with sha, and base with ref")
-    merged = bool(told.get("merged"))
-    user = told.get("user")
+    merged = bool(pull_request.get("merged"))
+    user = pull_request.get("user")
     return {
         "project_id": project.id,
-        "number": int(told["number"]),
-        "title": _text(told.get("title")),
+        "number": int(pull_request["number"]),
+        "title": _text(pull_request.get("title")),
         "author": _text(user.get("login") if isinstance(user, dict) else None),
-        "state": "merged" if merged else "closed" if told.get("state") == "closed" else "open",
+        "state": "merged" if merged else "closed" if pull_request.get("state") == "closed" else "open",
         "is_fork": _is_fork(head, base if isinstance(base, dict) else {}),
         "head_sha": _text(sha),
         "base_ref": _text(base_ref),
-        "updated_at": _moment(told.get("updated_at")) or now,
+        "updated_at": _moment(pull_request.get("updated_at")) or now,
     }
 
 
