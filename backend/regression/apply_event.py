@@ -21,8 +21,8 @@ from backend.regression.regression_events import (
     Applied,
     ChangeSeen,
     Event,
+    HistoryEntry,
     IncidentChanged,
-    Notification,
     PersonDecided,
     PersonRegrouped,
     SessionDecided,
@@ -53,16 +53,16 @@ def _applied(regression: TrackedRegression, points: Sequence[KnownPoint], event:
             return _reopen(regression, event)
         case SessionDecided():
             detail = {"session_id": event.session_id, "state": event.state, "decision": event.decision}
-            note = Notification(kind="session", state=regression.state, note=event.reason, detail=detail)
-            return Applied(regression=regression, notifications=(note,))
+            note = HistoryEntry(kind="session", state=regression.state, note=event.reason, detail=detail)
+            return Applied(regression=regression, history=(note,))
         case PersonDecided():
             return decisions.decide(regression, points, event)
         case PersonRegrouped():
             return _regroup(regression, points, event)
         case AlarmEnded():
             after = replace(regression, state=state_after(regression, Step.END_ALARM), still_bad=False)
-            note = Notification(kind="withdrawn", state=after.state, detail={"note": event.note})
-            return Applied(regression=after, notifications=(note,))
+            note = HistoryEntry(kind="withdrawn", state=after.state, detail={"note": event.note})
+            return Applied(regression=after, history=(note,))
 
 
 def opened(testbed_id: int, found: Group, cause: Cause, noise: float | None) -> TrackedRegression:
@@ -112,21 +112,21 @@ def _weigh(regression: TrackedRegression, points: Sequence[KnownPoint], event: C
         state = state_after(regression, Step.PROVE if proved else Step.TAKE_BACK)
     after = _with_evidence(replace(regression, state=state), found, cause, event.noise)
     after = _located(regression, after, event.incident)
-    told = []
+    entries = []
     if _has_moved(regression, after, event.incident):
         place = {"from": regression.first_bad_position, **_place(event.run_id, found, after.first_bad_position)}
-        told.append(Notification(kind="relocated", state=state, detail=place))
+        entries.append(HistoryEntry(kind="relocated", state=state, detail=place))
     alarm: dict[str, Any] = {"cause": cause.cause.value, "evidence": list(cause.evidence)}
     if taken_back:
-        told.append(Notification(kind="infra_alarm", state=state, detail={**alarm, "taken_back": True}))
+        entries.append(HistoryEntry(kind="infra_alarm", state=state, detail={**alarm, "taken_back": True}))
     elif proved:
         place = {"change": found.magnitude, **_place(event.run_id, found, after.first_bad_position)}
-        told.append(Notification(kind="confirmed", state=state, detail={"cause": cause.cause.value, **place}))
+        entries.append(HistoryEntry(kind="confirmed", state=state, detail={"cause": cause.cause.value, **place}))
     elif newly and not regression.is_alarm:
-        told.append(Notification(kind="infra_alarm", state=state, detail=alarm))
+        entries.append(HistoryEntry(kind="infra_alarm", state=state, detail=alarm))
     applied = Applied(
         regression=after,
-        notifications=tuple(told),
+        history=tuple(entries),
         is_located=True,
         alarms_confirmed=() if cause.suppress else tuple(s for s in confirmed if s in event.newly_confirmed),
         alarms_withdrawn=tuple(confirmed) if taken_back else (),
@@ -184,9 +184,9 @@ def _place(run_id: str, found: Group, position: int) -> dict[str, Any]:
     return {"run_id": run_id, "position": position, "series": len(found.members)}
 
 
-def suspected(run_id: str, found: Group) -> Notification:
-    """The first line of a history."""
-    return Notification(kind="suspected", state=S.SUSPECT, detail=_place(run_id, found, found.onset_position))
+def suspected(run_id: str, found: Group) -> HistoryEntry:
+    """The first entry of a history."""
+    return HistoryEntry(kind="suspected", state=S.SUSPECT, detail=_place(run_id, found, found.onset_position))
 
 
 def _end(regression: TrackedRegression, gates: Sequence[KnownPoint], event: ChangeSeen) -> Applied:
@@ -209,7 +209,7 @@ def _end(regression: TrackedRegression, gates: Sequence[KnownPoint], event: Chan
         detail["position"] = fixed
     return Applied(
         regression=replace(regression, state=state, still_bad=False),
-        notifications=(Notification(kind="withdrawn" if fixed is None else "fixed", state=state, detail=detail),),
+        history=(HistoryEntry(kind="withdrawn" if fixed is None else "fixed", state=state, detail=detail),),
         fixed_position=fixed,
         alarms_withdrawn=tuple(point.series_id for point in gates) if false_alarm else (),
     )
@@ -242,12 +242,12 @@ def _reopen(regression: TrackedRegression, event: ShownAgain) -> Applied:
     if event.cause is not None:
         kind = "infra_alarm"
         detail |= {"cause": event.cause.cause.value, "evidence": list(event.cause.evidence)}
-    return Applied(regression=after, notifications=(Notification(kind=kind, state=after.state, detail=detail),))
+    return Applied(regression=after, history=(HistoryEntry(kind=kind, state=after.state, detail=detail),))
 
 
 def _regroup(regression: TrackedRegression, points: Sequence[KnownPoint], event: PersonRegrouped) -> Applied:
     """Weigh a regression anew that a person has moved change points to, or away from."""
-    after, told = regression, []
+    after, entries = regression, list[HistoryEntry]()
     if not any(point.is_gate and point.is_live for point in points):
         after = replace(after, state=state_after(after, Step.MERGE), still_bad=False)
     else:
@@ -260,12 +260,12 @@ def _regroup(regression: TrackedRegression, points: Sequence[KnownPoint], event:
             after = replace(after, state=state_after(after, Step.PROVE))
             place = {"change": found.magnitude, "position": found.onset_position, "series": len(found.members)}
             proof = {"cause": cause.cause.value, **place}
-            told = [Notification(kind="confirmed", state=after.state, detail=proof)]
+            entries = [HistoryEntry(kind="confirmed", state=after.state, detail=proof)]
         after = _with_evidence(after, found, cause, found.lead.noise)
     detail: dict[str, Any] = {"moved": dict(event.moved)}
     if event.undoes is not None:
         detail["event"] = event.undoes
     if event.is_undoable_here:
         detail |= {"was": decisions.decision_of(regression), "became": decisions.decision_of(after)}
-    said = Notification(kind=event.kind, state=after.state, actor=event.actor, detail=detail)
-    return Applied(regression=after, notifications=(said, *told), is_located=found is not None)
+    entry = HistoryEntry(kind=event.kind, state=after.state, actor=event.actor, detail=detail)
+    return Applied(regression=after, history=(entry, *entries), is_located=found is not None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.regression.change_points import KnownPoint
-from backend.regression.regression_events import Applied, Notification, PersonDecided
+from backend.regression.regression_events import Applied, HistoryEntry, PersonDecided
 from backend.regression.regression_state import (
     DECIDED,
     Action,
@@ -52,8 +52,8 @@ def decides(regression: TrackedRegression, action: Action) -> RegressionState | 
 
 def decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: PersonDecided) -> Applied:
     if event.action is Action.NOTE:
-        note = Notification(kind="note", state=regression.state, actor=event.actor, note=event.note)
-        return Applied(regression=regression, notifications=(note,))
+        note = HistoryEntry(kind="note", state=regression.state, actor=event.actor, note=event.note)
+        return Applied(regression=regression, history=(note,))
     if not _can(regression, event.action):
         raise StepRefused(regression.state, event.action)
     decision = decides(regression, event.action)
@@ -65,7 +65,7 @@ def decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: P
     if event.action in (Action.EXPECTED, Action.INVALID):
         detail["positions"] = dict(event.positions)
     dismissed = decision is RegressionState.INVALID
-    line = Notification(
+    entry = HistoryEntry(
         kind=_EVENT_OF[event.action],
         state=after.state,
         actor=event.actor,
@@ -75,7 +75,7 @@ def decide(regression: TrackedRegression, points: Sequence[KnownPoint], event: P
     return Applied(
         regression=after,
         restatements=tuple(of_dismissed(points)) if dismissed else (),
-        notifications=(line,),
+        history=(entry,),
         alarms_withdrawn=tuple(p.series_id for p in points if p.is_gate and p.is_live) if dismissed else (),
     )
 

@@ -100,8 +100,8 @@ Event = ChangeSeen | ShownAgain | SessionDecided | PersonDecided | PersonRegroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """A further line in the history of a regression. The commit of `detail["position"]` is named by who stores it."""
+class HistoryEntry:
+    """A further entry in the history of a regression. The commit of `detail["position"]` is named by who stores it."""
 
     kind: str
     state: RegressionState
@@ -116,7 +116,7 @@ class Applied:
 
     regression: TrackedRegression
     restatements: tuple[Restatement, ...] = ()
-    notifications: tuple[Notification, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
     is_located: bool = False
     """Its evidence was weighed again, and with it where it began."""
     fixed_position: int | None = None

@@ -1,4 +1,4 @@
-"""The record of a regression: its row, the restated judgements, its history, and the notifications to pages.
+"""The record of a regression: its row, the restated judgements, its history, and the events for open pages.
 
 Nothing else writes any of these.
 """
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from backend.regression import apply_event
 from backend.regression.change_points import KnownPoint
 from backend.regression.policy import Policy, PolicyBook
-from backend.regression.regression_events import Applied, Event, Notification
+from backend.regression.regression_events import Applied, Event, HistoryEntry
 from backend.regression.regression_state import TrackedRegression
 from backend.regression.restatements import Restatement
 from backend.services.base import live
@@ -55,8 +55,8 @@ def record(
     applied = apply_event.apply(before, points, event)
     if applied.regression is not before:
         store.save(c, where.branch_id, applied, now)
-    for notification in applied.notifications:
-        notify(c, where, now, before.id, notification)
+    for entry in applied.history:
+        add_to_history(c, where, now, before.id, entry)
     if applied.alarms_confirmed:
         point_store.count_alarms(c, applied.alarms_confirmed, confirmed=1)
     if applied.alarms_withdrawn:
@@ -65,25 +65,25 @@ def record(
     return applied
 
 
-def notify(c: Connection, where: Surroundings, now: datetime, regression_id: int, notification: Notification) -> None:
-    """Add an event to the history of a regression, and notify live pages."""
-    detail: dict[str, Any] = dict(notification.detail)
+def add_to_history(c: Connection, where: Surroundings, now: datetime, regression_id: int, entry: HistoryEntry) -> None:
+    """Add an entry to the history of a regression, and send it to open pages."""
+    detail: dict[str, Any] = dict(entry.detail)
     if "position" in detail:
         detail["commit"] = store.shas_at(c, where.branch_id, [detail["position"]]).get(detail["position"])
     store.insert_event(
         c,
         regression_id,
-        notification.kind,
+        entry.kind,
         now=now,
-        actor=notification.actor,
-        note=notification.note,
+        actor=entry.actor,
+        note=entry.note,
         detail=detail,
     )
     payload = {
         "regression_id": regression_id,
-        "event": notification.kind,
-        "state": notification.state.value,
-        "actor": notification.actor,
+        "event": entry.kind,
+        "state": entry.state.value,
+        "actor": entry.actor,
         "project": where.project,
         "testbed": where.testbed,
     }

@@ -216,7 +216,7 @@ class Matching:
         new = opened(context.testbed_id, found, cause, self._causes.noise_of(found))
         number = store.insert(c, context.project_id, context.branch_id, new, context.now)
         self._join(number, point_ids)
-        ledger.notify(c, context, context.now, number, suspected(context.run_id, found))
+        ledger.add_to_history(c, context, context.now, number, suspected(context.run_id, found))
         return number
 
     def _same_elsewhere(self, found: Group, series: Sequence[int]) -> int | None:

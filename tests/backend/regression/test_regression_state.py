@@ -148,7 +148,7 @@ def test_each_step_leads_from_each_state_where_the_table_says_or_is_refused(step
     if target is None and step in BY_EVIDENCE:
         applied = apply(before, points, event)
         assert (applied.regression.state, applied.regression.still_bad) == (state, before.still_bad)
-        assert not {"confirmed", "fixed", "withdrawn"} & {said.kind for said in applied.notifications}
+        assert not {"confirmed", "fixed", "withdrawn"} & {said.kind for said in applied.history}
     elif target is None:
         with pytest.raises(StepRefused) as refused:
             apply(before, points, event)
@@ -265,9 +265,9 @@ def happen(
 
 
 def stored(applied: Applied, number: int) -> TrackedRegression:
-    """What the store says of it next: its history grew by the notifications."""
+    """What the store says of it next: its history grew by its new entries."""
     regression = applied.regression
-    for said in applied.notifications:
+    for said in applied.history:
         if said.kind == "confirmed":
             regression = replace(regression, is_proved=True)
         if said.kind == "infra_alarm":
@@ -300,8 +300,8 @@ def test_whatever_happens_its_state_follows_the_table_and_its_history_says_so(wh
             reachable |= {S.SUSPECT, S.CONFIRMED, S.ACKNOWLEDGED}
         assert after.state is before.state or after.state in reachable
         if after.state is not before.state:
-            assert applied.notifications, "no state changes without a line in the history"
-            assert applied.notifications[-1].state is after.state
+            assert applied.history, "no state changes without a line in the history"
+            assert applied.history[-1].state is after.state
         if after.state in (S.FIXED, S.WITHDRAWN):
             assert not after.still_bad
         if after.is_open:
@@ -317,7 +317,7 @@ def test_the_same_evidence_seen_twice_says_nothing_new(
 ) -> None:
     first = seen(in_state(state), points, cause, incident=incident)
     second = seen(stored(first, 1), points, cause, incident=incident)
-    assert [said.kind for said in second.notifications if said.kind != "relocated"] == []
+    assert [said.kind for said in second.history if said.kind != "relocated"] == []
     assert second.regression == first.regression or second.regression == stored(first, 1)
 
 
@@ -341,7 +341,7 @@ def test_what_is_offered_is_possible_and_nothing_else_is(
     regression = in_state(state, owner="ada" if is_owned else None)
     event = PersonDecided(action=action, actor="ada", reason="meant")
     if action in possible_actions(regression):
-        assert apply(regression, [POINT], event).notifications
+        assert apply(regression, [POINT], event).history
     else:
         with pytest.raises(StepRefused):
             apply(regression, [POINT], event)
@@ -351,7 +351,7 @@ def test_what_is_offered_is_possible_and_nothing_else_is(
 
 
 def kinds(applied: Applied) -> list[str]:
-    return [said.kind for said in applied.notifications]
+    return [said.kind for said in applied.history]
 
 
 def test_a_confirmed_change_of_the_machine_is_an_alarm_once_and_no_regression() -> None:
@@ -365,7 +365,7 @@ def test_an_incident_that_finds_the_machine_takes_back_what_was_confirmed_and_on
     machine = replace(INCIDENT, kind="infra", cause="hardware")
     confirmed = [replace(POINT, state="confirmed", regression_state="confirmed")]
     taken = seen(in_state(S.CONFIRMED), confirmed, MACHINE, incident=machine, kind=IncidentChanged)
-    assert (taken.regression.state, taken.notifications[0].detail["taken_back"]) == (S.SUSPECT, True)
+    assert (taken.regression.state, taken.history[0].detail["taken_back"]) == (S.SUSPECT, True)
     assert taken.alarms_withdrawn == (7,)
     assert [said.verdict.value for said in taken.restatements] == ["suspect"], "no cell stays red because of it"
     owned = seen(in_state(S.ACKNOWLEDGED), confirmed, MACHINE, incident=machine)
@@ -376,7 +376,7 @@ def test_where_an_incident_says_it_began_is_where_it_began() -> None:
     moved = seen(REGRESSION, [POINT], incident=replace(INCIDENT, first_bad_position=18, range_start=17))
     assert (moved.regression.first_bad_position, moved.regression.last_good_position) == (18, 16)
     assert kinds(moved) == ["relocated", "confirmed"]
-    assert moved.notifications[0].detail["from"] == 20
+    assert moved.history[0].detail["from"] == 20
 
 
 @pytest.mark.parametrize(("position", "ends"), [(20 + ONE_ALARM - 1, False), (20 + ONE_ALARM, True)])
