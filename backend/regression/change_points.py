@@ -125,7 +125,7 @@ class KnownPoints:
 
 
 def is_alarm(change: ChangePoint) -> bool:
-    """Whether a change may be part of a regression: for the worse, and past the gate."""
+    """Whether a change may be part of a regression: for the worse, and past the threshold."""
     return change.direction is ChangeDirection.REGRESSION and change.past_gate
 
 

@@ -65,7 +65,7 @@ class MetricComparison:
     needed_runs: int = 0
     """More process values needed per side."""
     traded_for: tuple[str, ...] = ()
-    """For an improvement: keys of the same benchmark that got worse by more than the gate."""
+    """For an improvement: keys of the same benchmark that got worse by more than the threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +160,22 @@ def _exact_row(a: ComparedMetric, b: ComparedMetric, policy: Policy) -> MetricCo
 
 
 def _row(a: ComparedMetric, b: ComparedMetric, policy: Policy, past: float | None) -> MetricComparison:
-    """Two gates: the interval must exclude no change, and the estimate must be past the policy."""
+    """Two conditions: the interval must exclude no change, and the estimate must be past the policy."""
     x, y = (log_costs(m.values, m.direction) for m in (a, b))
     difference = typical(y) - typical(x)
     error, freedom = _error(x, y, past, policy)
     wide = _quantile(freedom) * error
-    gate = math.log1p(policy.min_change)
+    threshold = math.log1p(policy.min_change)
     low, high = difference - wide, difference + wide
     needed = 0
-    if low > 0 and difference >= gate:
+    if low > 0 and difference >= threshold:
         verdict, reason = Verdict.REGRESSION, CompareReason.CLEARLY_WORSE
-    elif high < 0 and -difference >= gate:
+    elif high < 0 and -difference >= threshold:
         verdict, reason = Verdict.IMPROVEMENT, CompareReason.CLEARLY_BETTER
-    elif -gate < low and high < gate:
+    elif -threshold < low and high < threshold:
         verdict, reason = Verdict.UNCHANGED, CompareReason.NO_CHANGE_THAT_MATTERS
     else:
-        needed = _needed(len(x), len(y), difference, error, gate)
+        needed = _needed(len(x), len(y), difference, error, threshold)
         verdict, reason = Verdict.INSUFFICIENT, CompareReason.CANNOT_TELL_YET
     base, head = statistics.median(a.values), statistics.median(b.values)
     ends = (math.expm1(difference), math.expm1(low), math.expm1(high))
@@ -203,10 +203,10 @@ def _squares(values: list[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in values)
 
 
-def _needed(n: int, m: int, difference: float, error: float, gate: float) -> int:
+def _needed(n: int, m: int, difference: float, error: float, threshold: float) -> int:
     """More values a side until the interval would be narrow enough, whichever way it then falls."""
     per_value = error / math.sqrt(1 / n + 1 / m)
-    away = max(min(abs(abs(difference) - gate), gate), 0.25 * gate)
+    away = max(min(abs(abs(difference) - threshold), threshold), 0.25 * threshold)
     wanted = 2 * (2.6 * per_value / away) ** 2
     return min(MOST_RUNS, max(1, math.ceil(wanted) - min(n, m)))
 

@@ -125,14 +125,17 @@ def _commit(detail: CellDetail) -> Markup:
     return html("{}: {}", plain(detail.author), plain(message))
 
 
-def gates(why: Explanation) -> list[tuple[bool, str]]:
+def conditions(why: Explanation) -> list[tuple[bool, str]]:
     """The conditions for a red cell, and whether each held here: from the stored numbers, in words."""
     rows: list[tuple[bool, str]] = []
-    gate = why.numbers.get("min_change", why.numbers.get("exact_min_change"))
-    if why.change is not None and gate is not None:
-        reached = why.change >= gate
+    threshold = why.numbers.get("min_change", why.numbers.get("exact_min_change"))
+    if why.change is not None and threshold is not None:
+        reached = why.change >= threshold
         rows.append(
-            (reached, f"{numbers.cost_change(why.change)} {'≥' if reached else '<'} {numbers.threshold(gate)} gate")
+            (
+                reached,
+                f"{numbers.cost_change(why.change)} {'≥' if reached else '<'} {numbers.threshold(threshold)} threshold",
+            )
         )
     if why.change is not None and why.noise:
         times = abs(why.change) / why.noise
@@ -146,7 +149,7 @@ def gates(why: Explanation) -> list[tuple[bool, str]]:
     if why.minimum_detectable_effect:
         rows.append(
             (
-                gate is None or why.minimum_detectable_effect <= gate,
+                threshold is None or why.minimum_detectable_effect <= threshold,
                 f"sees {numbers.percent(why.minimum_detectable_effect)} and more",
             )
         )
@@ -162,12 +165,12 @@ def picture(detail: CellDetail) -> str:
 
 
 def levels(detail: CellDetail) -> Levels:
-    """The baseline, its band and the gate that the cell was judged by."""
+    """The baseline, its band and the threshold that the cell was judged by."""
     why = detail.why
     if why is None:
         return Levels()
     band = None if why.band_low is None or why.band_high is None else (why.band_low, why.band_high)
-    size, gate = why.numbers.get("min_change"), None
+    size, threshold = why.numbers.get("min_change"), None
     if why.baseline is not None and size:
-        gate = why.baseline * (1 + size) if detail.series.direction == "lower" else why.baseline / (1 + size)
-    return Levels(baseline=why.baseline, band=band, gate=gate)
+        threshold = why.baseline * (1 + size) if detail.series.direction == "lower" else why.baseline / (1 + size)
+    return Levels(baseline=why.baseline, band=band, threshold=threshold)

@@ -15,17 +15,17 @@ from frontend.links import links_to
 REPORTED_STATES = ("confirmed", "acknowledged")
 
 
-def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend:
-    """The figure's columns. `gate_change` is the policy's smallest regression, drawn above the newest baseline."""
+def trend_of(points: SeriesPoints, *, threshold_change: float | None = None) -> Trend:
+    """The figure's columns. `threshold_change` is the policy's smallest regression, drawn above the newest baseline."""
     series, by_commit = points.series, points.granularity == "commit"
     baseline, band_low, band_high = (
         frozen(_known(column), points) for column in (points.baseline, points.band_low, points.band_high)
     )
     newest = next((value for value in reversed(baseline) if value is not None), None)
     lower = series.direction == "lower"
-    gate = None
-    if newest is not None and gate_change is not None:
-        gate = newest * (1 + gate_change) if lower else newest / (1 + gate_change)
+    threshold = None
+    if newest is not None and threshold_change is not None:
+        threshold = newest * (1 + threshold_change) if lower else newest / (1 + threshold_change)
     anchors = [value for value in _known(points.anchor) if value is not None]
     moments = moments_of(points.committed_at)
     return Trend(
@@ -42,7 +42,7 @@ def trend_of(points: SeriesPoints, *, gate_change: float | None = None) -> Trend
         band_high=band_high,
         baseline=baseline,
         anchor=anchors[-1] if anchors else None,
-        gate=gate,
+        threshold=threshold,
         steps=[step_of(change) for change in points.change_points if told(change)] if by_commit else [],
         markers=[
             Marker(

@@ -39,20 +39,22 @@ class Levels:
 
     baseline: float | None = None
     band: tuple[float, float] | None = None
-    gate: float | None = None
+    threshold: float | None = None
 
 
 def cell_trend(line: Sparkline, levels: Levels, *, unit: str, said: str) -> Markup:
-    """The picture in the board's details: dots, the baseline's band, the gate, and a line at the chosen commit."""
+    """The picture in the board's details: dots, the baseline's band, the threshold, and a line at the chosen commit."""
     values = [float(value) for value in line.value]
     if len(values) < 2:
         return EMPTY
     width, height, right = 376, 86, 324
     x = Axis(0, len(values) - 1, 6, right - 6)
-    gates = [] if levels.gate is None else [levels.gate]
-    y = Axis(*padded([*values, *(levels.band or ()), *gates], 0.06), height - 18, 8)
+    thresholds = [] if levels.threshold is None else [levels.threshold]
+    y = Axis(*padded([*values, *(levels.band or ()), *thresholds], 0.06), height - 18, 8)
     parts = [] if levels.band is None else [band(y(levels.band[1]), y(levels.band[0]), right)]
-    parts += [stroke(f"M0 {y(gate):.1f}H{right}", "--reg-text", stroke_dasharray="3 3") for gate in gates]
+    parts += [
+        stroke(f"M0 {y(threshold):.1f}H{right}", "--reg-text", stroke_dasharray="3 3") for threshold in thresholds
+    ]
     if line.here is not None:
         parts.append(upright(x(line.here), 4, height - 16, "--focus", stroke_opacity=".6"))
     for index, (value, state) in enumerate(zip(values, line.verdict, strict=True)):
@@ -97,17 +99,19 @@ class Estimate(Protocol):
     def high(self) -> float | None: ...
 
 
-def forest(it: Estimate, gate: float, word: str, kind: str = "", width: int = 236) -> Markup:
-    """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the gate.
+def forest(it: Estimate, threshold: float, word: str, kind: str = "", width: int = 236) -> Markup:
+    """A change of cost and its interval on an axis where slower is left; the shaded middle lies inside the threshold.
     `word`: what the change is called; `kind`: the verdict that colours it."""
     if it.change is None:
         return EMPTY
-    reach = max(gate * 2.8, 1e-9)
+    reach = max(threshold * 2.8, 1e-9)
     x = Axis(-reach, reach, width - 6, 6)
     colour = COLOURS.get(kind, RAW)
     said = f"{numbers.percent(it.change)} {word}"
     parts = [
-        element("rect", x=x(gate), width=x(-gate) - x(gate), height=18, fill="var(--line)", fill_opacity=".6"),
+        element(
+            "rect", x=x(threshold), width=x(-threshold) - x(threshold), height=18, fill="var(--line)", fill_opacity=".6"
+        ),
         upright(width / 2, 0, 18, "--line-2"),
     ]
     off_scale = abs(it.change) > reach

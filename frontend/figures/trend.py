@@ -1,4 +1,4 @@
-"""The trend of a series: raw points, smoothed line, baseline band, gate, anchor, change points, what changed around it.
+"""The trend of a series: raw points, smoothed line, baseline band, threshold, anchor, change points, changes around it.
 
 The horizontal axis is the position on the branch, because that is the order commits have; for hours, days and weeks it
 is time. The dictionary goes to Plotly as JSON: building it costs a fraction of a millisecond, where figure objects
@@ -69,7 +69,7 @@ class Trend:
     baseline: Sequence[float | None] = ()
     anchor: float | None = None
     reference: tuple[float, str] | None = None  # the value at the commit that the reader holds it against, its name
-    gate: float | None = None
+    threshold: float | None = None
     steps: Sequence[ChangeMark] = ()
     markers: Sequence[Marker] = ()
     after: float | None = None  # from here on the smoothed line is red: the open regression's onset
@@ -243,7 +243,7 @@ Drawn = dict[str, Any]
 
 
 def _lines(trend: Trend, factor: float, height: int) -> tuple[list[Drawn], list[Drawn]]:
-    """Shapes and labels: gate, anchor, reference, environment changes, change points with their suspect range."""
+    """Shapes and labels: threshold, anchor, reference, environment changes, change points with their suspect range."""
     drawn = [*_levels(trend, factor, height), *map(_marker, trend.markers), *map(_step, trend.steps)]
     return [shape for shapes, _ in drawn for shape in shapes], [note for _, note in drawn]
 
@@ -251,8 +251,8 @@ def _lines(trend: Trend, factor: float, height: int) -> tuple[list[Drawn], list[
 def _levels(trend: Trend, factor: float, height: int) -> Iterator[tuple[list[Drawn], Drawn]]:
     """Lines from edge to edge, named at their end; names that would run into each other stand apart."""
     up = lift(trend, height)
-    if trend.gate is not None:
-        shapes, note = _level("gate", trend.gate / factor, "--reg-text", "--reg-text", "dash")
+    if trend.threshold is not None:
+        shapes, note = _level("threshold", trend.threshold / factor, "--reg-text", "--reg-text", "dash")
         yield shapes, note | {"yshift": up}
     if trend.anchor is not None:
         shapes, note = _level("anchor", trend.anchor / factor, CYAN, "--ink-2", "dot")
@@ -260,18 +260,18 @@ def _levels(trend: Trend, factor: float, height: int) -> Iterator[tuple[list[Dra
     if trend.reference is not None:
         value, name = trend.reference
         shapes, note = _level(html.escape(name), value / factor, "--accent", "--accent", "longdash")
-        # At the other end than gate and anchor, which may lie on the same level.
+        # At the other end than threshold and anchor, which may lie on the same level.
         yield shapes, note | {"x": 0, "yanchor": "bottom", "yshift": 1}
 
 
 def lift(trend: Trend, height: int) -> float:
-    """By how many pixels the gate's name is moved up, and the anchor's down; below 0 the other way round."""
-    if trend.gate is None or trend.anchor is None:
+    """By how many pixels the threshold's name is moved up, and the anchor's down; below 0 the other way round."""
+    if trend.threshold is None or trend.anchor is None:
         return 0.0
     drawn = [*trend.value, *trend.band_low, *trend.band_high, *trend.low, *trend.high]
     known = [each for each in drawn if each is not None]
     span = (max(known) - min(known)) * 1.1 if known else 0.0
-    distance = (trend.gate - trend.anchor) / span * (height - TOP - BOTTOM) if span else 0.0
+    distance = (trend.threshold - trend.anchor) / span * (height - TOP - BOTTOM) if span else 0.0
     missing = max(0.0, LABEL_PX - abs(distance)) / 2
     return round(missing if distance >= 0 else -missing, 1)
 
@@ -348,7 +348,7 @@ def _layout(
     title = numbers.unit_text(unit) if unit not in numbers.UNITLESS else ""
     return {
         "height": height,
-        "margin": {"l": 54, "r": 96, "t": TOP, "b": BOTTOM},
+        "margin": {"l": 54, "r": 108, "t": TOP, "b": BOTTOM},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "closest",

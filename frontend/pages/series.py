@@ -1,4 +1,4 @@
-"""Series: how one behaves, why a point is red or not, how noisy it is, what another gate would have flagged."""
+"""Series: how one behaves, why a point is red or not, how noisy it is, what another threshold would have flagged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from backend.services.reports.history import NamedSeries, SeriesPoints, SeriesQu
 from backend.services.reports.trends import recent_values
 from backend.store.reports.points import Sampled
 from frontend import numbers
-from frontend.board.details import gates
+from frontend.board.details import conditions
 from frontend.facets import GRANULARITIES, chosen_facets, facet_bar
 from frontend.figures.of_points import moment_of, newest_open_change, trend_of
 from frontend.figures.small import distribution, sparkline
@@ -73,7 +73,7 @@ class PointRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Another gate, and what it would have reported. `most`: the end of the slider, in percent; `kept`: the rest of
+    """Another threshold, and what it would report. `most`: the end of the slider, in percent; `kept`: the rest of
     the address."""
 
     tried: float
@@ -231,7 +231,7 @@ def explained(why: Explanation | None, series: NamedSeries) -> dict[str, Any]:
     """Why the chosen point was judged as it was."""
     return {
         "why": why,
-        "gates": gates(why) if why else [],
+        "conditions": conditions(why) if why else [],
         "signed": numbers.cost_change(why.change) if why else "",
         "interval": numbers.interval(why.low, why.high) if why else "",
         "would_not": would_not(why, series.direction, series.unit),
@@ -254,7 +254,7 @@ def figure_json(points: SeriesPoints, gate: float | None, reference: ChosenRefer
     """The figure as a data block; `</` cannot end it early."""
     if not len(points):
         return EMPTY
-    trend = trend_of(points, gate_change=gate)
+    trend = trend_of(points, threshold_change=gate)
     if reference is not None and reference.value is not None:
         trend = replace(trend, reference=(reference.value, reference.short))
     return script_json(trend_figure(trend, 360))
@@ -359,15 +359,15 @@ def profile_rows(series: history.NamedSeries) -> list[tuple[str, str]]:
 
 
 def slider_end(points: SeriesPoints) -> int:
-    """Where the slider of the gate ends, in percent: at 30, or past the largest change for the worse that is drawn."""
+    """Where the slider of the threshold ends, in percent: at 30, or past the largest loss that is drawn."""
     changes = np.asarray(points.change, dtype=float)
     largest = float(np.nanmax(changes, initial=0.0, where=np.isfinite(changes)))
     return max(SLIDER_ENDS, min(SLIDER_MOST, ceil(largest * 10) * 10))
 
 
 def what_if_of(visit: Visit, points: SeriesPoints) -> WhatIf | None:
-    """What another gate would have reported for the series; None if no gate decides: for counters, and for metrics
-    that are only watched."""
+    """What another threshold would have reported for the series; None if it has no such threshold: for counters, and
+    for metrics that are only watched."""
     series = points.series
     if series.role != "gate" or series.exact or points.granularity != "commit" or not len(points):
         return None
@@ -385,7 +385,7 @@ def what_if_of(visit: Visit, points: SeriesPoints) -> WhatIf | None:
 
 
 def _tried(asked: str, present: float) -> float:
-    """The gate that is asked for, in percent, as a fraction."""
+    """The threshold that is asked for, in percent, as a fraction."""
     if not asked:
         return present
     accepted = f"a number of percent from 0.1 to {SLIDER_MOST}"

@@ -18,7 +18,7 @@ from backend.services.github.text import comment
 
 PROJECT = "northsea/loom"
 BUILT_IN = re.compile(
-    r"[≥±]\s?5 %|\b5 % gate|(?:at least|gate of|one of|under|below) 5 %|min_change[^0-9]{1,9}0\.05\b"
+    r"[≥±]\s?5 %|\b5 % threshold|(?:at least|threshold of|one of|under|below) 5 %|min_change[^0-9]{1,9}0\.05\b"
     r"|(?<!new worker )(?<!new worker: )\b3 (?:bad )?runs|sustained_runs[^0-9]{1,9}3\b"
 )
 CHOSEN = {"min_change": 0.1, "sustained_runs": 5}

@@ -50,7 +50,7 @@ SHARPEN = 0.7
 LONG_REFERENCE = 2
 """A reference less than so many times as long as the block must look different from the block's side, too."""
 YOUNG = 20
-"""With fewer runs before it, a change far beyond the gate is accepted on its confidence limit."""
+"""With fewer runs before it, a change far beyond the threshold is accepted on its confidence limit."""
 CLEAR_GAP = 6.0
 """Single runs end a loss only where it was at least so many standard deviations."""
 LONGEST_DOUBT = 8
@@ -164,12 +164,12 @@ def _settle(
         behind = backwards(y, onset, sign, d.carried, model)
         if behind < policy.evidence_regression:
             return None
-    gate = math.log1p(policy.min_change)
+    threshold = math.log1p(policy.min_change)
     inflated = inflation_of(model.correlation, float(len(block)))
     error = model.scale * math.sqrt(1.57 * inflated * (1 / len(block) + 1 / min(onset, 150)))
-    adds_up = sign > 0 and d.anchor is not None and before + size - d.anchor >= gate + error
-    unclear = abs(size) + 1.5 * error > gate or evidence < policy.evidence_improvement
-    if abs(size) < gate and unclear and not adds_up:
+    adds_up = sign > 0 and d.anchor is not None and before + size - d.anchor >= threshold + error
+    unclear = abs(size) + 1.5 * error > threshold or evidence < policy.evidence_improvement
+    if abs(size) < threshold and unclear and not adds_up:
         return None
     return Change(
         onset=int(where[onset]),
@@ -181,15 +181,15 @@ def _settle(
         before=before,
         after=before + size,
         evidence=evidence,
-        told=_told(d, size, before + size, gate),
+        told=_told(d, size, before + size, threshold),
     )
 
 
-def _told(d: Memory, size: float, after: float, gate: float) -> bool:
+def _told(d: Memory, size: float, after: float, threshold: float) -> bool:
     """Red is decided against the anchor, so that two losses of 4 % are one regression of 8 %."""
     if size < 0:
-        return -size >= gate
-    return size >= gate or (d.anchor is not None and after - d.anchor >= gate)
+        return -size >= threshold
+    return size >= threshold or (d.anchor is not None and after - d.anchor >= threshold)
 
 
 def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
@@ -251,8 +251,8 @@ def over_unseen(d: Memory, policy: Policy) -> Change | None:
     model, y = d.model, d.segment
     assert model is not None
     upper = model.level + SURE * model.scale * math.sqrt(1.57 * inflation_of(model.correlation, len(y)) / len(y))
-    gate = math.log1p(policy.min_change)
-    fixed = tuple(o for o in d.opened if upper - o.before < min(gate, 0.5 * (o.after - o.before)))
+    threshold = math.log1p(policy.min_change)
+    fixed = tuple(o for o in d.opened if upper - o.before < min(threshold, 0.5 * (o.after - o.before)))
     if not fixed:
         return None
     worse = fixed[-1].after

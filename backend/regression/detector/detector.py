@@ -248,13 +248,13 @@ class Detector(Memory):
 
     def _close(self, change: Change, noise: float, policy: Policy) -> Change:
         """End the open regressions whose level came back; their earlier runs become the baseline again."""
-        gate = math.log1p(policy.min_change)
-        fixed = tuple(o for o in self.opened if change.after - o.before < gate)
+        threshold = math.log1p(policy.min_change)
+        fixed = tuple(o for o in self.opened if change.after - o.before < threshold)
         if not fixed:
             return change
         self.opened = tuple(o for o in self.opened if o not in fixed)
         oldest = fixed[0]
-        near = max(0.3 * gate, 2.5 * noise / math.sqrt(len(self.segment)))
+        near = max(0.3 * threshold, 2.5 * noise / math.sqrt(len(self.segment)))
         if abs(change.after - oldest.before) < near and not oldest.drift:
             self.borrowed = len(oldest.runs)
             self.segment = np.concatenate((oldest.runs, self.segment))

@@ -41,8 +41,8 @@ def worth_asking(y: Floats, lengths: Ints, level: float, policy: Policy) -> list
     newest = y[lengths[:, None] + np.arange(-new, 0)]
     newest.sort(axis=1)
     now = (newest[:, (new - 1) // 2] + newest[:, new // 2]) / 2
-    gate = math.log1p(policy.min_change)
-    least = max(level + 0.1 * gate, middle(y[:old]) + LEAST_SHARE * gate)
+    threshold = math.log1p(policy.min_change)
+    least = max(level + 0.1 * threshold, middle(y[:old]) + LEAST_SHARE * threshold)
     worth: list[int] = lengths[now >= least].tolist()
     return worth
 
@@ -78,14 +78,14 @@ def _sloping(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
     """A straight line through the means of all runs rises by more than chance."""
     if len(y) < FEWEST * GRAIN or len(y) % EVERY:
         return None
-    count, gate = len(y) // GRAIN, math.log1p(policy.min_change)
+    count, threshold = len(y) // GRAIN, math.log1p(policy.min_change)
     coarse = np.sort(y[-count * GRAIN :].reshape(count, GRAIN), axis=1)[:, TRIM:-TRIM].mean(axis=1)
     quarter = count // 4
     first, now = float(coarse[:quarter].mean()), float(coarse[-quarter:].mean())
     time = np.arange(count) - 0.5 * (count - 1)
     square = float(time.dot(time))
     slope = float(time.dot(coarse)) / square
-    if now - first < gate or slope * count < gate:
+    if now - first < threshold or slope * count < threshold:
         return None
     left = coarse - coarse.mean() - slope * time
     spread = max(float(left.dot(left)), TINY)  # an exact line has none

@@ -77,7 +77,7 @@ def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
 
 
 def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: float, policy: Policy) -> bool:
-    """Even the lower confidence limit of the change is past the gate: enough for a series with a short history."""
+    """Even the lower confidence limit of the change is past the threshold: enough for a series with a short history."""
     m = len(y) - onset
     block, before = y[onset:], middle(y[:onset])
     size = sign * (middle(block) - before)

@@ -19,17 +19,17 @@ GROWS_FOR = 45
 LEFT_OVER = 0.6
 """Share of a known change that may be left over after it was taken off; more is another change of the same series."""
 LISTED = 0.6
-"""Share of the gate: what surely moved by less is not listed beside a proved change."""
+"""Share of the threshold: what surely moved by less is not listed beside a proved change."""
 NEAR = 10
 """Commits between two changes that one session may show as one."""
 REPORTED_FROM = 0.88
-"""Share of the gate: a change that is certainly smaller is not reported."""
+"""Share of the threshold: a change that is certainly smaller is not reported."""
 SHARP = 1
-"""Commits between the first and the last at which a change below the gate may have begun, to be a separate change."""
+"""Commits between the first and the last at which a change below the threshold may have begun, to be a change apart."""
 STEP_OF_DRIFT = 1.3
-"""Share of the gate: a larger loss at one commit is a separate regression, whatever comes after it."""
+"""Share of the threshold: a larger loss at one commit is a separate regression, whatever comes after it."""
 PART_OF_DRIFT = 1.1
-"""Share of the gate: a smaller loss of a benchmark that is known to drift is a part of that."""
+"""Share of the threshold: a smaller loss of a benchmark that is known to drift is a part of that."""
 
 
 class CodeChanges:

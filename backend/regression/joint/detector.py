@@ -22,7 +22,7 @@ from backend.regression.joint.state import CodeChange, Inquiry, JointState, Ques
 from backend.regression.joint.terms import Ask, Bools, Floats, IncidentUpdate, JointRun, JointSeries, SessionResult
 
 SHOWN = 0.3
-"""Share of the gate by which a size or count must have moved in a session."""
+"""Share of the threshold by which a size or count must have moved in a session."""
 TAIL = 10
 """Newest rows of a testbed that are searched for a change."""
 WORKER_TAIL = 6

@@ -38,9 +38,9 @@ AGAIN = 12
 STEADY = 30
 """Commits for which a benchmark that was suspected and did not lose is left alone."""
 REPORTED_FROM = 0.84
-"""Share of its gate that a series lost, from which a drift is reported."""
+"""Share of its threshold that a series lost, from which a drift is reported."""
 HINTS = 0.3
-"""Share of the gate in a session: below it there is no drift yet, above it another look follows soon."""
+"""Share of the threshold in a session: below it there is no drift yet, above it another look follows soon."""
 SEEN_STEADY = 20
 """Commits for which one is left alone that a session about another one clearly saw steady."""
 CLEARED = 0.5
@@ -236,7 +236,7 @@ class Drifts:
                 self.state.steady_until[number] = self.state.newest + SEEN_STEADY
 
     def judge_loss(self, z: float, loss: float, z_of_runs: float) -> DriftVerdict:
-        """One benchmark: the session's loss as a share of the gate, and whether the runs of all testbeds saw it too."""
+        """One benchmark: the session's loss as a share of the threshold, and whether all testbeds saw it."""
         if loss < REPORTED_FROM:
             return DriftVerdict.NOT_YET if loss >= HINTS and z >= 2 else DriftVerdict.NONE
         if z >= 4.5 or (z >= 3 and z_of_runs >= 2):

@@ -10,7 +10,7 @@ from backend.regression.joint.rows import RecentRows
 from backend.regression.joint.terms import Bools, Floats, Ints
 
 SMALLEST = 0.66
-"""Share of the gate: smaller changes are ignored here."""
+"""Share of the threshold: smaller changes are ignored here."""
 SMALLEST_SIZE = 0.4
 """The same of counts and sizes, which have next to no noise."""
 SIGMAS = (np.inf, 5.2, 4.6, 4.4, 4.3, 4.2, 4.2, 4.2, 4.2, 4.2)
@@ -18,7 +18,7 @@ SIGMAS = (np.inf, 5.2, 4.6, 4.4, 4.3, 4.2, 4.2, 4.2, 4.2, 4.2)
 SIGMAS_SIZE = 8.0
 SUPPORT = 0.3
 PARTNER = 0.44
-"""Share of the gate that the headline metric of the benchmark must have moved with a phase."""
+"""Share of the threshold that the headline metric of the benchmark must have moved with a phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class ScanHit:
 
 
 def newest_change(
-    tail: RecentRows, machine_bound: Bools, watched: Bools, partner: Ints, gate: Floats
+    tail: RecentRows, machine_bound: Bools, watched: Bools, partner: Ints, threshold: Floats
 ) -> ScanHit | None:
     """The strongest change that the last 1, 2, ... rows show relative to their levels.
 
     `partner`: per series the one of its benchmark that people look at; a phase counts only if that one moved too.
-    `gate`: per series the smallest change that is reported.
+    `threshold`: per series the smallest change that is reported.
     """
     k = len(tail)
     if k == 0:
@@ -53,12 +53,12 @@ def newest_change(
     error = np.sqrt(spread / seen**2 + tail.level_variance)
     z = np.where(count > 0, mean / error, 0.0)
     strong = np.abs(z) >= np.array(SIGMAS[:k])[:, None]
-    large = np.abs(mean) >= SMALLEST * gate
+    large = np.abs(mean) >= SMALLEST * threshold
     runs = np.arange(1, k + 1)[:, None]
     hit = strong & large & machine_bound & (count >= np.minimum(runs, 2)) & mask[0]
-    hit |= (np.abs(z) >= SIGMAS_SIZE) & (np.abs(mean) >= SMALLEST_SIZE * gate) & ~machine_bound & (count == runs)
+    hit |= (np.abs(z) >= SIGMAS_SIZE) & (np.abs(mean) >= SMALLEST_SIZE * threshold) & ~machine_bound & (count == runs)
     hit &= watched
-    hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER * gate, 0.0)
+    hit &= (mean[:, partner] * np.sign(mean)) >= np.where(machine_bound, PARTNER * threshold, 0.0)
     if not hit.any():
         return None
     best: ScanHit | None = None

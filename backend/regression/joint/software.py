@@ -13,10 +13,10 @@ from backend.regression.joint.state import REPORTED_FROM, JointState, SuiteVersi
 from backend.regression.joint.terms import Bools, Floats, IncidentKind, JointRun
 
 UPGRADE_TELLS = 0.8
-"""Share of the gate: an upgrade that moves nothing by this much is not reported; most upgrades have no effect."""
+"""Share of the threshold: an upgrade that moves nothing by this much is not reported; most upgrades have no effect."""
 
 MOVED_BY_SOFTWARE = 0.3
-"""Share of the gate: what moved less is not listed with an upgrade or a new way of measuring."""
+"""Share of the threshold: what moved less is not listed with an upgrade or a new way of measuring."""
 FEW = 4
 """Runs since an upgrade below which every one of them must show what it moved, and not only every other."""
 SHOWN = 0.35

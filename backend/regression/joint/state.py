@@ -27,9 +27,9 @@ from backend.regression.joint.terms import (
 from backend.regression.terms import Role
 
 MOVED = 0.4
-"""Share of the gate: what moved less is not listed by itself."""
+"""Share of the threshold: what moved less is not listed by itself."""
 REPORTED_FROM = 0.66
-"""Share of the gate: a suite version that moves nothing by this much is not reported."""
+"""Share of the threshold: a suite version that moves nothing by this much is not reported."""
 
 
 class QuestionPurpose(enum.StrEnum):

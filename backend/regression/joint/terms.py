@@ -52,7 +52,7 @@ class JointSeries:
     machine_bound: bool = True
     """False for counts and sizes: a slow machine does not change them."""
     min_change: float = Policy().min_change
-    """The gate of its policy: smaller changes are not reported. The layers' limits are shares of it, in log cost."""
+    """The threshold of its policy: smaller changes are not reported. The layers' limits are shares of it (log cost)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

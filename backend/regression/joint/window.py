@@ -63,8 +63,8 @@ def examine_window(
     first = _first_to_show(rows, numbers[onset:], lead)
     since = numbers[onset:]
     change, error = rows.mean(since[rows.worker[since] == first])
-    gate = np.array([s.min_change for s in series])
-    moved = (np.abs(change) >= MOVED * gate) & (np.abs(change) >= CLEAR * error)
+    threshold = np.array([s.min_change for s in series])
+    moved = (np.abs(change) >= MOVED * threshold) & (np.abs(change) >= CLEAR * error)
     moved &= np.sign(change) == np.sign(change[lead])
     pattern = np.where(moved, change, 0.0)
     pattern[lead] = change[lead]

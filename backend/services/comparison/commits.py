@@ -1,6 +1,6 @@
 """Two commits compared by the results of their runs: per metric the change with its interval, per suite the mean.
 
-The verdicts are those of `backend.regression.compare` on the stored process values; both of its gates apply here too.
+The verdicts are those of `backend.regression.compare` on the stored process values; its two conditions apply here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -249,7 +249,7 @@ def _of_paths(patterns: Sequence[str] | None) -> Callable[[Sequence[str]], bool]
 def _changes(c: Connection, row: RowMapping, taken: set[int]) -> list[tuple[int, int]]:
     """Between which measured neighbours a gate metric differs, and nobody was asked for yet."""
     found = set()
-    gate = math.log1p(policy_book(c, row["project"]).of(suite=row["suite"], testbed=row["testbed"]).min_change)
+    least = math.log1p(policy_book(c, row["project"]).of(suite=row["suite"], testbed=row["testbed"]).min_change)
     where = row["project_id"], row["testbed_id"], row["suite"], row["first_position"], row["last_position"]
     for series in store.levels(c, *where):
         direction = Direction(series["direction"])
@@ -257,7 +257,7 @@ def _changes(c: Connection, row: RowMapping, taken: set[int]) -> list[tuple[int,
             (position, log_cost(value, direction))
             for position, value in zip(series["positions"], series["values"], strict=True)
         ]
-        threshold = 0.0 if series["exact"] else max(gate, NOISES * (series["noise"] or 0.0))
+        threshold = 0.0 if series["exact"] else max(least, NOISES * (series["noise"] or 0.0))
         found |= set(changed_between(levels, threshold))
     return [(low, high) for low, high in found if not any(low < position < high for position in taken)]
 

@@ -121,7 +121,7 @@ def _advance_points(
                 revived.add(point.id)
         else:
             point_store.end(c, after, now)
-            del known[series, previous]  # the level that is accepted there, below the gate, is not this change
+            del known[series, previous]  # the level that is accepted there, below the threshold, is not this change
         if change.state is ChangeState.RELOCATED:
             known[series, change.onset_position] = after
     rows = point_store.insert(c, branch, made, now)

@@ -176,7 +176,7 @@ def trend(visit: Visit, it: Regression, face: AffectedSeries | None) -> tuple[Ma
     before, after = numbers.quantity(face.before, face.unit), numbers.quantity(face.after, face.unit)
     onset = it.first_bad.sha[:7] if it.first_bad else "the onset"
     label = f"{face.metric} per commit: {before} before, {after} since {onset}"
-    return script_json(trend_figure(trend_of(points, gate_change=gate), 320)), label
+    return script_json(trend_figure(trend_of(points, threshold_change=gate), 320)), label
 
 
 def points_with_onset(visit: Visit, project: str, face: AffectedSeries) -> history.SeriesPoints:

@@ -1,4 +1,4 @@
-// What another gate would have told: the page is asked for its own answer, so that there is one way to count.
+// What another threshold would have reported: the page is asked for its own answer, so that there is one way to count.
 import { $, localise } from "./page.js";
 
 const slider = $("#gate");

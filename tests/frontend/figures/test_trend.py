@@ -26,7 +26,7 @@ def trend(**changes: object) -> Trend:
         "band_high": [None] + [102.0] * 7,
         "steps": [ChangeMark(at=4.0, range_from=3.0, label="▼ 20 % sha4", worse=True, before=100.0, after=120.0)],
         "after": 4.0,
-        "gate": 105.0,
+        "threshold": 105.0,
         "anchor": 99.0,
         "markers": [Marker(at=2.0, label="torch <b>2.14</b>")],
     }
@@ -66,12 +66,12 @@ def test_the_band_begins_where_the_baseline_does() -> None:
     assert (low["y"], high["fill"]) == ([98.0] * 7, "tonexty")
 
 
-def test_change_point_gate_anchor_and_environment_are_drawn_and_named() -> None:
+def test_change_point_threshold_anchor_and_environment_are_drawn_and_named() -> None:
     layout = trend_figure(trend())["layout"]
     assert isinstance(layout, dict)
     texts = [note["text"] for note in layout["annotations"]]
     assert "▼ 20 % sha4" in texts
-    assert "gate 105" in texts
+    assert "threshold 105" in texts
     assert "anchor 99.0" in texts
     kinds = [shape["type"] for shape in layout["shapes"]]
     assert (kinds.count("rect"), kinds.count("line")) == (1, 4)
@@ -103,7 +103,7 @@ def test_colours_are_names_of_tokens_and_nothing_else() -> None:
 
 
 def test_a_series_without_anything_but_points_still_has_a_chart() -> None:
-    bare = trend(smoothed=(), baseline=(), band_low=(), band_high=(), steps=(), markers=(), gate=None, anchor=None)
+    bare = trend(smoothed=(), baseline=(), band_low=(), band_high=(), steps=(), markers=(), threshold=None, anchor=None)
     figure = trend_figure(bare)
     assert [trace["name"] for trace in figure["data"]] == ["runs"]
 
@@ -162,12 +162,12 @@ def test_a_data_block_cannot_be_ended_by_what_it_holds() -> None:
     assert block == '{"text":"\\u003c/script>\\u003c!-- \\u2028\\u2029 é"}'
 
 
-def test_names_of_gate_and_anchor_that_lie_close_stand_apart() -> None:
-    close, far = trend(gate=105.0, anchor=104.9), trend(gate=119.0, anchor=99.0)
+def test_names_of_threshold_and_anchor_that_lie_close_stand_apart() -> None:
+    close, far = trend(threshold=105.0, anchor=104.9), trend(threshold=119.0, anchor=99.0)
     assert lift(close, 340) >= 7
-    assert lift(trend(gate=104.9, anchor=105.0), 340) <= -7, "whichever lies below moves down"
+    assert lift(trend(threshold=104.9, anchor=105.0), 340) <= -7, "whichever lies below moves down"
     assert lift(far, 340) == lift(trend(anchor=None), 340) == 0
     shifts = {
         note["text"][:4]: note["yshift"] for note in trend_figure(close)["layout"]["annotations"] if "yshift" in note
     }
-    assert shifts["gate"] == -shifts["anch"] > 0
+    assert shifts["thre"] == -shifts["anch"] > 0
