@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
+PACKAGES = ("backend", "frontend", "worker", "benchmarks", "tidemark")
 COUNTED = (
-    *(f"backend/{room}" for room in ("regression", "store", "services", "api", "importers")),
+    *(f"backend/{package}" for package in ("regression", "store", "services", "api", "importers")),
     "frontend",
     "worker",
     "benchmarks",
@@ -26,7 +26,9 @@ MOST_MODULES = 16
 
 
 def modules_of(root: Path) -> list[Path]:
-    return sorted(path for room in ROOMS for path in (root / room).rglob("*.py") if not path.name.startswith("__"))
+    return sorted(
+        path for package in PACKAGES for path in (root / package).rglob("*.py") if not path.name.startswith("__")
+    )
 
 
 def folders_of(root: Path) -> Counter[PurePath]:
@@ -102,7 +104,9 @@ def figures_of(root: Path) -> dict[str, object]:
     return {
         "modules": len(lines),
         "lines": sum(lines.values()),
-        **{f"… of {room}": sum(lines[each] for each in lines if each.is_relative_to(room)) for room in COUNTED},
+        **{
+            f"… of {package}": sum(lines[each] for each in lines if each.is_relative_to(package)) for package in COUNTED
+        },
         f"files over {LONG_FILE} lines": sum(count > LONG_FILE for count in lines.values()),
         "longest file": f"{longest} ({lines[longest]})",
         f"functions over {LONG_FUNCTION} lines": sum(lines_of(node) > LONG_FUNCTION for node in functions),

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
+PACKAGES = ("backend", "frontend", "worker", "benchmarks", "tidemark")
 
 
 def modules() -> Iterator[Path]:
-    """Every module of the rooms, relative to the repository."""
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
+    """Every module of the packages, relative to the repository."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
             if not path.name.startswith("__"):
                 yield path.relative_to(ROOT)
 

@@ -58,12 +58,12 @@ def attack(untrusted: Any) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def has_room(untrusted: Any) -> bool:
+def has_namespaces(untrusted: Any) -> bool:
     """Whether this machine lets the worker make mounts and a network of a run's own; if not, it must say so."""
     sandbox: Sandbox = untrusted.bench.job.sandbox
-    if not sandbox.has_room:
+    if not sandbox.has_namespaces:
         assert "refused" in sandbox.reason or "the machine's" in sandbox.reason or not sandbox.protects
-    return sandbox.has_room
+    return sandbox.has_namespaces
 
 
 def test_what_is_in_force_is_said_and_goes_to_the_service(untrusted: Any, service: Any, start_worker: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_run_leaves_nothing_for_the_next_and_sees_nothing_of_others(attack: An
         leave += "seen = [os.path.exists(mine), os.path.exists(theirs)]\n"
         leave += "tried(lambda: open(mine, 'w').write('x'))\ntell(seen=seen)"
         first, second = attack(leave), attack(leave)
-        if has_room(untrusted):
+        if has_namespaces(untrusted):
             assert first["seen"] == second["seen"] == [False, False]
             assert not mine.exists()
     finally:
@@ -110,7 +110,7 @@ def test_the_other_side_of_a_session_is_not_there(attack: Any, untrusted: Any) -
     seen = attack(
         f"tell(written=tried(lambda: open({path!r}, 'a').write('slower')), read=tried(lambda: open({path!r}).read()))"
     )
-    if has_room(untrusted):
+    if has_namespaces(untrusted):
         assert seen["written"].startswith("refused") and seen["read"].startswith("refused")
 
 
@@ -154,7 +154,7 @@ tell(machine=tried(lambda: reach("127.0.0.1", PORT)), metadata=tried(lambda: rea
 
 def test_the_network_is_a_loopback_of_its_own(attack: Any, untrusted: Any, listener: int) -> None:
     seen = attack(REACH.replace("PORT", str(listener)))
-    if has_room(untrusted):
+    if has_namespaces(untrusted):
         assert seen["machine"].startswith("refused") and seen["metadata"].startswith("refused")
         assert seen["own"] == "'reached'", "ranks of one run meet there"
         assert seen["devices"] == ["lo"]
@@ -179,7 +179,7 @@ def test_it_is_open_only_as_far_as_the_manifest_asks_and_the_operator_allows(
     )
     if not bench.job.sandbox.protects:
         assert "has no protection" in run["error"]
-    elif bench.job.sandbox.has_room:
+    elif bench.job.sandbox.has_namespaces:
         seen = json.loads(bench.service.artifacts[run["id"], "seen.json"])
         assert (seen["machine"] == "'reached'") is reached
 

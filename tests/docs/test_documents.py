@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 PLACE = re.compile(r"`((?:backend|frontend|worker|benchmarks|tidemark|tests|migrations)/[\w./-]*?)(?::([\w.]+))?`")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
-SOURCE_ROOMS = ("backend", "frontend", "worker", "benchmarks", "tidemark")
+PACKAGES = ("backend", "frontend", "worker", "benchmarks", "tidemark")
 
 
 def names_of(document: Path) -> str:
@@ -45,7 +45,7 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
 
 def test_every_term_of_the_glossary_is_a_word_of_the_code() -> None:
     code = "\n".join(
-        file.read_text().lower() for room in SOURCE_ROOMS for file in (ROOT / room).rglob("*.py")
+        file.read_text().lower() for package in PACKAGES for file in (ROOT / package).rglob("*.py")
     )  # fmt: skip
     for term in re.findall(r"^\| \*\*([\w ]+)\*\*", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE):
         assert term.replace(" ", "_") in code or term in code, f"the glossary defines {term!r}, which no code uses"
@@ -53,7 +53,7 @@ def test_every_term_of_the_glossary_is_a_word_of_the_code() -> None:
 
 def test_no_document_or_source_names_a_path_of_somebodys_machine() -> None:
     homes = re.compile(r"(?<![\w./-])/(?:home/\w+|Users/\w+|root)/(?!\.)")
-    for file in [*DOCUMENTS, *(path for room in SOURCE_ROOMS for path in (ROOT / room).rglob("*.py"))]:
+    for file in [*DOCUMENTS, *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]:
         found = homes.search(file.read_text())
         assert found is None, f"{names_of(file)}: {found and found.group()}"
 

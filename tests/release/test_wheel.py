@@ -23,7 +23,7 @@ from tidemark.machine import ports
 from worker.config import WorkerConfig
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("tidemark", "backend", "frontend", "worker", "benchmarks", "migrations")
+PACKAGES = ("tidemark", "backend", "frontend", "worker", "benchmarks", "migrations")
 UV = Path(sys.executable).with_name("uv")
 
 
@@ -41,8 +41,8 @@ def wheel(place: Path) -> Path:
     """Built from a copy of what is needed: nothing is left behind in the checkout, and nothing old is taken from it."""
     source = place / "source"
     source.mkdir()
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY.md"):
         shutil.copy(ROOT / file, source / file)
     uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", place / "dist", source)
@@ -73,8 +73,8 @@ def test_every_file_of_the_rooms_is_in_the_wheel(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     sources = {
         str(path.relative_to(ROOT))
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert sources - packed == set()
@@ -95,7 +95,7 @@ def test_the_wheel_says_its_version_licences_and_pythons(wheel: Path) -> None:
 
 
 def test_the_version_is_written_once_in_the_code() -> None:
-    sources = [path for room in ROOMS for path in (ROOT / room).rglob("*.py") if room != "migrations"]
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if package != "migrations"]
     assert [path for path in sources if __version__ in path.read_text()] == [ROOT / "tidemark/__init__.py"]
     assert __version__ in re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 

@@ -43,19 +43,19 @@ SCRATCH = ("/tmp", "/var/tmp", "/run/lock", "/dev/mqueue")
 View = Mapping[str, Mapping[str, bool]]
 
 
-def furnish(view: View, room: Mapping[str, Any] | None) -> None:
-    """Moves this process, which is root, into its own mounts (and, with a room, its own network and shared memory).
+def furnish(view: View, own: Mapping[str, Any] | None) -> None:
+    """Moves this process, which is root, into its own mounts (and, with `own`, its own network and shared memory).
 
     `view` says what closed directories still contain; the rest of them is absent. Those named in
-    `room["scratch"]` may be written, and are otherwise empty."""
-    own_network = room is not None and not room["network"]
-    unshare(CLONE_NEWNS | (CLONE_NEWIPC if room else 0) | (CLONE_NEWNET if own_network else 0))
+    `own["scratch"]` may be written, and are otherwise empty."""
+    own_network = own is not None and not own["network"]
+    unshare(CLONE_NEWNS | (CLONE_NEWIPC if own else 0) | (CLONE_NEWNET if own_network else 0))
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    scratch = frozenset(room["scratch"]) if room else frozenset()
+    scratch = frozenset(own["scratch"]) if own else frozenset()
     for closed, needed in view.items():
         _cover(closed, needed, free=closed in scratch)
-    if room:
-        _shared_memory(room["shared_memory_bytes"])
+    if own:
+        _shared_memory(own["shared_memory_bytes"])
     if own_network:
         loopback_up()
 
@@ -97,13 +97,13 @@ def become_stranger(*, network: bool) -> None:
         loopback_up()
 
 
-def build(room: Mapping[str, Any]) -> None:
+def build(own: Mapping[str, Any]) -> None:
     """A new root for this process, the first of its namespaces: the system read-only, what is needed, nothing else."""
     unshare(CLONE_NEWNS)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     handles = _opened([path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)])
     links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
-    needed = {path: os.open(path, os.O_PATH) for path in room["needed"]}
+    needed = {path: os.open(path, os.O_PATH) for path in own["needed"]}
     devices = _opened(f"/dev/{name}" for name in os.listdir("/dev") if name in DEVICES or name.startswith(GPUS))
     root = "/tmp"
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1g")
@@ -125,13 +125,13 @@ def build(room: Mapping[str, Any]) -> None:
         os.symlink(f"/proc/self/fd/{number}", f"{root}/dev/{name}")
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
     mount("proc", root + "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    mount("tmpfs", root + "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={room['shared_memory_bytes']}")
+    mount("tmpfs", root + "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={own['shared_memory_bytes']}")
     for place in ("/tmp", "/var/tmp"):
         mount("tmpfs", root + place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=1g")
     for path, handle in sorted(needed.items()):
         os.makedirs(root + path, mode=0o755, exist_ok=True)
         mount(f"/proc/self/fd/{handle}", root + path, None, MS_BIND | MS_REC)
-        if not room["needed"][path]:
+        if not own["needed"][path]:
             read_only(root + path)
     for handle in (*handles.values(), *devices.values(), *needed.values()):
         os.close(handle)

@@ -79,7 +79,7 @@ class RunUser:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One command of a run. `environment` is all the command gets to see. Without a time limit it may run for ever.
-    `view` and `room`: what it sees of the machine (`namespaces`); `groups`: limits it shares (`cgroups`).
+    `view` and `own_namespaces`: what it sees of the machine (`namespaces`); `groups`: limits it shares (`cgroups`).
     """
 
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ class Command:
     timeout_s: float | None
     user: RunUser | None = None
     view: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
-    room: Mapping[str, Any] | None = None
+    own_namespaces: Mapping[str, Any] | None = None
     groups: Sequence[Sequence[str]] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     kill_grace_s: float = 5.0
@@ -294,7 +294,7 @@ def _order(command: Command) -> dict[str, Any]:
         "env": dict(command.environment),
         "user": user,
         "view": {closed: dict(needed) for closed, needed in command.view.items()},
-        "room": command.room,
+        "own_namespaces": command.own_namespaces,
         "groups": [list(group) for group in command.groups],
         "limits": dict(command.limits),
     }

@@ -62,7 +62,7 @@ class Sandbox:
     user: RunUser | None = None
     readable: tuple[Path, ...] = ()
     container: Container | None = None
-    has_room: bool = False
+    has_namespaces: bool = False
     """Whether a command gets its own mounts, shared memory and, unless it may reach the machine's, network."""
     group: CGroup | None = None
     network: Network = Network.NONE
@@ -84,14 +84,14 @@ class Sandbox:
         """The file system as the run sees it: {closed directory: {what it needs in there: may it write to it}}."""
         if self.user is None or self.container is not None:
             return {}
-        view = view_for(self.user, self._needed(*writable), scratch=scratch_places() if self.has_room else ())
-        if self.has_room:
+        view = view_for(self.user, self._needed(*writable), scratch=scratch_places() if self.has_namespaces else ())
+        if self.has_namespaces:
             hide_neighbours(view, writable)
         return view
 
-    def room(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
+    def own_namespaces(self, *writable: Path, with_network: bool) -> dict[str, Any] | None:
         """The instructions for `worker.isolation.namespaces`; None if the machine is seen as it is."""
-        if not self.has_room:
+        if not self.has_namespaces:
             return None
         needed = {str(path): may for path, may in self._needed(*writable).items()}
         return {
@@ -240,8 +240,8 @@ def _try_user(run_user: str | None, runs_dir: Path, config: WorkerConfig | None)
 def _best_first(bare: Sandbox, group: CGroup | None) -> Iterator[Sandbox]:
     if namespaces.on_linux():
         if group is not None:
-            yield replace(bare, has_room=True, group=group)
-        yield replace(bare, has_room=True)
+            yield replace(bare, has_namespaces=True, group=group)
+        yield replace(bare, has_namespaces=True)
     if group is not None:
         yield replace(bare, group=group)
     yield bare
@@ -252,7 +252,7 @@ def _effective_reason(sandbox: Sandbox, failure: str | None, no_group: str | Non
     assert sandbox.user is not None
     who = "each run as a user of its own" if sandbox.claim is not None else f"commit code runs as {sandbox.user.name}"
     parts = [who]
-    if sandbox.has_room:
+    if sandbox.has_namespaces:
         parts += ["/tmp and shared memory of its own", f"network: {sandbox.network} at most"]
     else:
         parts.append(f"/tmp, shared memory and network are the machine's ({failure or 'not Linux'})")
@@ -292,7 +292,7 @@ def _try_namespaces(runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
         reason="commits of untrusted projects see the system's programs and their own directory, with "
         f"processes, /tmp and shared memory of their own, network: {_allowed(config)} at most, no limit of memory",
         readable=tuple(interpreter_paths()),
-        has_room=True,
+        has_namespaces=True,
         network=_allowed(config),
     )
     failure = _probe(sandbox, runs_dir)
@@ -404,7 +404,7 @@ def guarded(
         timeout_s=timeout_s,
         user=sandbox.starts_as,
         view=sandbox.view(*writable),
-        room=sandbox.room(*writable, with_network=with_network),
+        own_namespaces=sandbox.own_namespaces(*writable, with_network=with_network),
         groups=sandbox.group.as_order() if sandbox.group is not None else (),
         limits=limits or {},
         kill_grace_s=kill_grace_s,

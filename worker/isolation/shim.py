@@ -9,7 +9,7 @@ after so many seconds). When CONTROL closes, the worker is gone, and everything 
 by `kill -9` leaves no benchmark behind. STATUS gets one line of JSON: how the command ended.
 
 The shim makes itself the reaper of orphans (Linux), so a grandchild that left the session is still found and ended.
-It can give the command another user, a room (`namespaces`: what it sees of the machine) and a group with limits.
+It can give the command another user, its own namespaces (`namespaces`: what it sees of the machine), and limits.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Shim:
             signal.signal(ignored, signal.SIG_IGN)
         asked_to_end = False
         try:
-            room = order.get("room")
-            if room and room["needed"] is not None:
-                self.start_inside(order, room)
+            own = order.get("own_namespaces")
+            if own and own["needed"] is not None:
+                self.start_inside(order, own)
             else:
-                if order.get("view") or room:
-                    namespaces.furnish(order["view"], room)
+                if order.get("view") or own:
+                    namespaces.furnish(order["view"], own)
                 apply_limits(order.get("limits") or {})
                 with in_groups(order.get("groups") or []):
                     self.command_pid = start(order)
@@ -112,13 +112,13 @@ class Shim:
             "max_rss_bytes": usage.ru_maxrss * (1024 if ON_LINUX else 1),
         }
 
-    def start_inside(self, order: dict[str, Any], room: dict[str, Any]) -> None:
+    def start_inside(self, order: dict[str, Any], own: dict[str, Any]) -> None:
         """The command with its own root, under a process that is the first in there and reaps for it."""
         self.inside_reader, inside_writer = os.pipe()
-        namespaces.become_stranger(network=room["network"])
+        namespaces.become_stranger(network=own["network"])
         self.first_pid = os.fork()
         if self.first_pid == 0:
-            be_first(order, room, inside_writer)
+            be_first(order, own, inside_writer)
         os.close(inside_writer)
         if os.read(self.inside_reader, 1) != STARTED:
             os.waitpid(self.first_pid, 0)
@@ -200,7 +200,7 @@ def start(order: dict[str, Any]) -> int:
     identity: dict[str, Any] = {}
     if user is not None:
         identity = {"user": user["uid"], "group": user["gid"], "extra_groups": []}
-    if user is not None or order.get("room"):
+    if user is not None or order.get("own_namespaces"):
         forbid_new_privileges()
     process = subprocess.Popen(
         order["argv"],
@@ -214,12 +214,12 @@ def start(order: dict[str, Any]) -> int:
     return process.pid
 
 
-def be_first(order: dict[str, Any], room: dict[str, Any], report: int) -> None:
-    """The first process of new namespaces: it makes the room, starts the command, tells how that ended, and is there
+def be_first(order: dict[str, Any], own: dict[str, Any], report: int) -> None:
+    """The first process of new namespaces: it builds the root, starts the command, tells how that ended, and is there
     until nothing is left, as everything here ends with it."""
     try:
         signal.set_wakeup_fd(-1)
-        namespaces.build(room)
+        namespaces.build(own)
         apply_limits(order.get("limits") or {})
         command = start(order)
         os.write(report, STARTED)

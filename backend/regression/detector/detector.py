@@ -66,8 +66,8 @@ class Detector(Memory):
                     found.append(change)
                 at += 1
                 continue
-            room = min(BLOCK, max(1, self.next_fit - len(self.segment)))
-            block = slice(at, at + room)
+            most = min(BLOCK, max(1, self.next_fit - len(self.segment)))
+            block = slice(at, at + most)
             used, change = self._watch(x[block], places[block], policy, assumed[block])
             at += used
             if change is not None:

@@ -29,7 +29,7 @@ CELLS = 6_000
 _WIDTH = 2 * REACH + 1
 
 
-def room(detector: Detector, policy: Policy) -> int:
+def runs_until_refit(detector: Detector, policy: Policy) -> int:
     """How many more runs this detector may only watch: none before it has a baseline, or when a refit is due."""
     if not detector.settled(policy):
         return 0
@@ -40,10 +40,10 @@ def feed_quiet(watched: Sequence[Watched]) -> list[int]:
     """Feed each detector its next runs as long as they are quiet; returns how many these were."""
     fed = [0] * len(watched)
     most = max(1, CELLS // max(1, len(watched)))
-    rooms = [min(len(x), room(detector, policy), most) for detector, x, _, policy in watched]
-    rows = [number for number, runs in enumerate(rooms) if runs > 0]
+    lengths = [min(len(x), runs_until_refit(detector, policy), most) for detector, x, _, policy in watched]
+    rows = [number for number, runs in enumerate(lengths) if runs > 0]
     if rows:
-        columns = _Columns.of([watched[number] for number in rows], [rooms[number] for number in rows])
+        columns = _Columns.of([watched[number] for number in rows], [lengths[number] for number in rows])
         for number, quiet in zip(rows, columns.feed(), strict=True):
             fed[number] = quiet
     return fed
@@ -68,17 +68,17 @@ class _Columns:
     next_look: Ints
 
     @classmethod
-    def of(cls, watched: Sequence[Watched], rooms: Sequence[int]) -> _Columns:
+    def of(cls, watched: Sequence[Watched], lengths: Sequence[int]) -> _Columns:
         detectors = [detector for detector, *_ in watched]
         models = [detector.model for detector in detectors if detector.model is not None]
         level_S = np.array([model.level for model in models])
         cells_S: Floats = CELLS_PER_SD / np.array([model.scale for model in models])
-        runs_ST = np.repeat(level_S[:, None], max(rooms), axis=1)
-        for row, (_, x, _, _), runs in zip(runs_ST, watched, rooms, strict=True):
+        runs_ST = np.repeat(level_S[:, None], max(lengths), axis=1)
+        for row, (_, x, _, _), runs in zip(runs_ST, watched, lengths, strict=True):
             row[:runs] = x[:runs]
         cell_ST = np.rint((runs_ST - level_S[:, None]) * cells_S[:, None]).astype(np.int64)
         beyond_ST = np.abs(cell_ST) > REACH
-        beyond_ST |= np.arange(max(rooms)) >= np.array(rooms)[:, None]
+        beyond_ST |= np.arange(max(lengths)) >= np.array(lengths)[:, None]
         shift_SB = np.rint(BOTH_WAYS.T * cells_S[:, None]).astype(np.int64)
         density = np.concatenate([model.density for model in models])
         return cls(

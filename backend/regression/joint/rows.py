@@ -80,16 +80,16 @@ class RowsOfTestbed:
             [EXACT_FLOOR if s.exact else NOISE_FLOOR if s.machine_bound else SIZE_FLOOR for s in series]
         )
         self.n = 0
-        room = KEPT
-        self.raw = np.full((room, self.size), np.nan)
-        self.clean = np.full((room, self.size), np.nan)
-        self.position = np.zeros(room, dtype=np.int64)
-        self.worker = np.zeros(room, dtype=np.int64)
-        self.level = np.zeros(room, dtype=np.int64)
-        self.stamp = np.zeros(room)
-        self.usable = np.zeros(room, dtype=bool)
-        self.docs = np.zeros(room, dtype=bool)
-        self.excused = np.zeros((room, self.size), dtype=bool)
+        capacity = KEPT
+        self.raw = np.full((capacity, self.size), np.nan)
+        self.clean = np.full((capacity, self.size), np.nan)
+        self.position = np.zeros(capacity, dtype=np.int64)
+        self.worker = np.zeros(capacity, dtype=np.int64)
+        self.level = np.zeros(capacity, dtype=np.int64)
+        self.stamp = np.zeros(capacity)
+        self.usable = np.zeros(capacity, dtype=bool)
+        self.docs = np.zeros(capacity, dtype=bool)
+        self.excused = np.zeros((capacity, self.size), dtype=bool)
         self.workers: list[str] = []
         self.base = np.zeros((0, self.size))
         """Level per worker and series; NaN until a worker has measured a series often enough."""
@@ -98,7 +98,7 @@ class RowsOfTestbed:
         """Rows that each worker's level was learnt from."""
         self.sigma = np.maximum(self.floor, 0.02)
         self.sigma_of = np.zeros((0, self.size))
-        self.spread = np.full((room, self.size), np.nan)
+        self.spread = np.full((capacity, self.size), np.nan)
         self.process_variance = np.zeros(self.size)
         """Of the log cost between processes of a run, as it usually is."""
         self.order: list[tuple[int, int]] = []

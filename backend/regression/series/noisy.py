@@ -17,7 +17,7 @@ from backend.regression.cost import added, log_costs, typical
 from backend.regression.detector.density import middle
 from backend.regression.detector.memory import Change
 from backend.regression.detector.smoothing import restart
-from backend.regression.detector.watch import Watched, room
+from backend.regression.detector.watch import Watched, runs_until_refit
 from backend.regression.detector.workers import (
     RELEARN_RUNS,
     WorkerOffset,
@@ -98,7 +98,7 @@ class NoisySeries:
 
     def offer(self) -> Watched | None:
         """The next runs that the detector may only watch; none, where the next point must be stepped over."""
-        most = min(room(self._detector, self._policy), len(self._points) - self._at)
+        most = min(runs_until_refit(self._detector, self._policy), len(self._points) - self._at)
         while len(self._ahead) < most:
             point = self._points[self._at + len(self._ahead)]
             offset = self._settled_offset(point.worker)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backend.regression.cost import log_costs, typical
 from backend.regression.detector.codec import pack_detector
 from backend.regression.detector.detector import Detector
-from backend.regression.detector.watch import feed_quiet, room
+from backend.regression.detector.watch import feed_quiet, runs_until_refit
 from backend.regression.policy import Policy
 from backend.regression.terms import Direction
 from tests.backend.regression.judge_histories import POLICIES, any_history
@@ -81,7 +81,7 @@ def test_most_runs_of_a_calm_series_are_watched_in_columns():
 
 def test_a_detector_without_a_baseline_watches_nothing():
     detector, policy = Detector(assumed_noise=0.015), Policy()
-    assert room(detector, policy) == 0
+    assert runs_until_refit(detector, policy) == 0
     assert feed_quiet([(detector, np.zeros(3), np.arange(3), policy)]) == [0]
     assert len(detector.segment) == 0
 
