@@ -1,4 +1,4 @@
-"""The rule: when a change counts as a regression. Every threshold in the project is here."""
+"""The rule: when a change counts as a regression. Every threshold that a project may set is here."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ def _for_load(policy: Policy, doublings: int) -> Policy:
 def _version(policy: Policy) -> str:
     global _last_version
     asked, version = _last_version
-    if asked is policy:  # as of every series of a run: hashing forty thresholds each time would be most of the work
+    if asked is policy:  # as of every series of a run: hashing all thresholds each time would be most of the work
         return version
     if policy not in _VERSIONS:
         text = json.dumps(asdict(policy), sort_keys=True)
