@@ -47,7 +47,7 @@ class PhasePanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPanel:
-    """Of a case that no time shows: that time did not move, and what is allocated."""
+    """Of a regression that no time shows: that time did not move, and what is allocated."""
 
     time: str
     rows: list[tuple[str, str, str, str, str]]  # metric, before, after, change, css

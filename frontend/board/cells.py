@@ -181,7 +181,7 @@ def spoken(cell: Cell) -> str:
 
 
 def cell_href(cell: Cell, row: BoardRow) -> str:
-    """Where Enter and a click lead: the case, where there is one; else the run; else the series at this commit."""
+    """Where Enter and a click lead: its regression, if there is one; else the run; else the series at this commit."""
     if cell.regression_id is not None:
         return f"/regressions/{cell.regression_id}"
     if cell.state in (CellState.RUNNING, CellState.QUEUED, CellState.FAILED) and cell.run_id:

@@ -248,7 +248,7 @@ class Lead:
 
 
 def worst_cells(board: Board, sheet: Sheet, columns: Sequence[int]) -> dict[int, Lead]:
-    """Of each column the newest cell in its worst state: its case, its run, or its series at that commit."""
+    """Of each column the newest cell in its worst state: its regression, its run, or its series at that commit."""
     leads: dict[int, Lead] = {}
     if not columns:
         return leads  # nothing moved, or no commit is shown at all

@@ -189,13 +189,13 @@ def sentence(trends: Trends) -> str:
 
 
 def note(groups: Sequence[CaseGroup]) -> str:
-    """Cases that need a person."""
+    """Regressions that need a person."""
     unowned = next((group for group in groups if group.title == "Unassigned"), None)
     number = sum(len(group.cases) + group.more for group in groups if group.title in ("Unassigned", "Assigned"))
     if not number:
-        return "No case is open."
+        return "No regression is open."
     alone = len(unowned.cases) + unowned.more if unowned else 0
-    return f"{plural(number, 'onset')} with open cases, {alone or 'none'} of them unassigned."
+    return f"{plural(number, 'onset')} with open regressions, {alone or 'none'} of them unassigned."
 
 
 def tiles(trends: Trends) -> list[Tile]:
@@ -294,7 +294,7 @@ def _pass_tile(trends: Trends) -> Tile | None:
 
 
 def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regression], list[Regression]]:
-    """Open cases by onset, the unassigned first; alarms about machines; what was closed within a week."""
+    """Open regressions by onset, the unassigned first; alarms about machines; what was closed within a week."""
     chosen = chosen_facets(visit.here)
 
     def listed(state: str, limit: int) -> list[Regression]:

@@ -83,7 +83,7 @@ def wanted_result(row: BoardResultRow, query: BoardQuery) -> bool:
 
 
 def begins_out_of_sight(c: Connection, scope: QueryScope, query: BoardQuery, span: Span) -> bool:
-    """Whether the newest commits alone would not tell the story: a case that is open began before them, or nothing
+    """Whether the newest commits alone would not tell the story: an open regression began before them, or nothing
     begins or ends among them while something did before."""
     lowest = max(span.first, span.last - span.limit + 1)
     if scope.testbed is None or lowest <= span.first:

@@ -41,7 +41,7 @@ def split(
     onset: Annotated[int, Form(ge=0, le=2**31 - 1)],
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make what began at another commit a separate case."""
+    """Make what began at another commit a separate regression."""
     visit.check_action(csrf_token, Scope.WRITE, regressions=[regression_id])
     regroup.act_split(visit.c, visit.principal, regression_id, onset, visit.now)
     return RedirectResponse(f"/regressions/{regression_id}", status_code=303)
@@ -54,7 +54,7 @@ def merge(
     into: Annotated[int, Form(ge=1, le=2**31 - 1)],
     csrf_token: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make it part of another case, whose page has the way back."""
+    """Make it part of another regression, whose page has the way back."""
     visit.check_action(csrf_token, Scope.WRITE, regressions=[regression_id, into])
     regroup.act_merge(visit.c, visit.principal, regression_id, into, visit.now)
     return RedirectResponse(f"/regressions/{into}", status_code=303)

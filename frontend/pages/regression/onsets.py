@@ -1,4 +1,4 @@
-"""Where the gates of a regression began to show it, and which others it may be one case with."""
+"""Where the gates of a regression began to show it, and which others it may be one regression with."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MERGE_CHOICES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionOnset:
-    """Where gates of a regression began to show it: one place, else it may be two cases."""
+    """Where gates of a regression began to show it: one place, else it may be two regressions."""
 
     position: int
     name: str

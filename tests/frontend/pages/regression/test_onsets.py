@@ -1,4 +1,4 @@
-"""Where a regression began, gate by gate, and which others it may be one case with."""
+"""Where a regression began, gate by gate, and which others it may be one regression with."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +30,7 @@ def detail(*onsets: tuple[int, str, str]) -> RegressionDetail:
 def test_gates_are_counted_at_their_onsets_the_oldest_first() -> None:
     found = onsets_of(detail((9, "gate", "confirmed"), (7, "gate", "suspect"), (9, "gate", "confirmed")))
     assert [(each.position, each.series, each.is_its_own) for each in found] == [(7, 1, True), (9, 2, False)]
-    assert found[0].name == "0" * 7, "by the commit of the gate, which need be no suspect of the case"
+    assert found[0].name == "0" * 7, "by the commit of the gate, which need be no suspect of the regression"
 
 
 def test_what_is_watched_or_withdrawn_is_no_onset() -> None:
