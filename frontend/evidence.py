@@ -9,7 +9,7 @@ from markupsafe import Markup
 from backend.services.base.metric_words import worse_word
 from backend.services.runs.kernels import KernelDifference
 from backend.services.runs.profiles import ProfileChange, VariantProfile
-from backend.services.sessions.request import SessionSeries, SessionView
+from backend.services.sessions.views import SessionSeries, SessionView
 from backend.services.triage.detail import AffectedSeries, RegressionDetail
 from frontend import numbers
 from frontend.figures.confirming import MeasuredSession, sessions_svg

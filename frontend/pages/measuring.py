@@ -10,8 +10,9 @@ from backend.services.base.principal import Scope
 from backend.services.base.scope import find_project
 from backend.services.plans import backfill, bisection_views, schedule
 from backend.services.plans.backfill import BackfillView, BackfillWish
-from backend.services.sessions import request as confirm
-from backend.services.sessions.request import Purpose, SessionView
+from backend.services.sessions import views as session_views
+from backend.services.sessions.request import Purpose
+from backend.services.sessions.views import SessionSeries, SessionView
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 
@@ -36,14 +37,14 @@ class SetupComparison:
     it: SessionView
     base: SetupSide
     head: SetupSide
-    gates: tuple[confirm.SessionSeries, ...]
+    gates: tuple[SessionSeries, ...]
 
 
 @router.get("/measuring")
 def measuring_page(visit: Visiting) -> Response:
     slug = visit.project()
     project_id = _project_of(visit, slug)
-    compared = confirm.list_sessions(visit.c, project_id=project_id, purpose=Purpose.COMPARE.value, limit=MOST)
+    compared = session_views.list_sessions(visit.c, project_id=project_id, purpose=Purpose.COMPARE.value, limit=MOST)
     return visit.page(
         "measuring.html",
         page="measuring",

@@ -21,7 +21,7 @@ from backend.services.base.config import ServiceConfig
 from backend.services.plans import bisection_views
 from backend.services.queue import dispatch
 from backend.services.queue.publishing import CeleryBroker
-from backend.services.sessions import request as confirm
+from backend.services.sessions import views as session_views
 from backend.store.regressions import regressions as regression_store
 from tests.waiting import until
 
@@ -124,7 +124,7 @@ def test_one_slow_commit_is_confirmed_by_a_session_before_another_is_pushed(hous
     until(lambda: house.value("SELECT state FROM regression") == "confirmed", 60)
     assert house.events() == ["suspected", "session", "confirmed"]
     with house.server.engine.connect() as c:
-        (view,) = confirm.sessions_of_regression(c, house.value("SELECT id FROM regression"))
+        (view,) = session_views.sessions_of_regression(c, house.value("SELECT id FROM regression"))
     assert (view.state, view.decision, view.head_sha) == ("decided", "confirmed", slow)
     assert house.value("SELECT count(*) FROM judgement WHERE superseded_at IS NULL") == 9
 

@@ -19,7 +19,9 @@ from backend.services.ingest.session_round import Delivered
 from backend.services.plans import compare_setups
 from backend.services.plans.compare_setups import Wish
 from backend.services.sessions import request as confirm
-from backend.services.sessions.request import Purpose, SessionView
+from backend.services.sessions import views as session_views
+from backend.services.sessions.request import Purpose
+from backend.services.sessions.views import SessionView
 from backend.services.triage.views import Page
 
 router = APIRouter(tags=["sessions"])
@@ -99,7 +101,7 @@ def list_sessions(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Any:
     """Interleaved runs of base and head: their purpose, progress, and result for each metric."""
-    found = confirm.list_sessions(
+    found = session_views.list_sessions(
         c,
         project_id=None if project is None else find_project(c, project).id,
         purpose=None if purpose is None else purpose.value,
@@ -113,18 +115,18 @@ def list_sessions(
 @router.get("/sessions/{session_id}", response_model=None, responses=answer(SessionView, "The session"))
 def get_session(session_id: Ulid, c: Transaction, _: Reader) -> Any:
     """A session: its two commits, the order of its turns, and its result for each metric so far."""
-    return Json(confirm.session_view(c, session_id))
+    return Json(session_views.session_view(c, session_id))
 
 
 @router.post("/sessions", response_model=None, status_code=202, responses=answer(SessionView, "Requested", status=202))
 def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
     """Compare two environments of a commit, or two commits, interleaved on one worker."""
     session_id = compare_setups.request_comparison(c, body.wish(), config, caller, now)
-    return Json(confirm.session_view(c, session_id), status_code=202)
+    return Json(session_views.session_view(c, session_id), status_code=202)
 
 
 @router.post("/sessions/{session_id}/cancel", response_model=None, responses=answer(SessionView, "Cancelled"))
 def cancel_session(session_id: Ulid, c: Transaction, now: Now, caller: Submitter) -> Any:
     """Cancel a session: a queued round is cancelled, a round in progress is stopped."""
     confirm.cancel(c, session_id, f"cancelled by {caller.name}", now)
-    return Json(confirm.session_view(c, session_id))
+    return Json(session_views.session_view(c, session_id))

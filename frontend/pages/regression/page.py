@@ -18,7 +18,7 @@ from backend.services.plans.bisection_range import bisection_obstacle
 from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.reports import explanations, history
 from backend.services.runs import profiles
-from backend.services.sessions.request import sessions_of_regression
+from backend.services.sessions.views import sessions_of_regression
 from backend.services.triage import detail as regression_detail
 from backend.services.triage import views as service
 from backend.services.triage.detail import AffectedSeries, RegressionDetail

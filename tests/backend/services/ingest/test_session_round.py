@@ -23,6 +23,7 @@ from backend.services.plans import measuring
 from backend.services.queue import dispatch
 from backend.services.queue.dispatch import Protection, WorkerHello
 from backend.services.sessions import request as confirm
+from backend.services.sessions import views as session_views
 from backend.services.triage import triage
 from tests.backend.services.counting import counted
 
@@ -180,7 +181,7 @@ def test_arms_never_enter_the_history_of_a_series(watched: Any) -> None:
     before = watched.rows(stored)
     deliver(watched, round_of(watched, 100.0, 120.0))
     assert watched.rows(stored) == before
-    (view,) = confirm.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
+    (view,) = session_views.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
     assert view.order == "ABBA" and view.worker == "box-02"
     assert len(view.series[0].base) == len(view.series[0].head) == 2
 
@@ -194,7 +195,7 @@ def test_a_small_difference_asks_for_more_rounds_until_the_processes_are_used_up
         if taken.state == "decided":
             break
     assert orders[-1] == "decided"
-    view = confirm.session_view(watched.connection, taken.session_id)
+    view = session_views.session_view(watched.connection, taken.session_id)
     assert view.rounds_done == len(orders) and len(view.series[0].base) == 2 * len(orders) <= 12
 
 
@@ -210,7 +211,7 @@ def test_the_policy_of_the_series_says_how_many_rounds_its_sessions_have(
     other = {"metric": "peak_*", "session_max_processes": 2}
     choose(watched, {"override": [{"metric": "step_*", "session_max_processes": processes}, other]})
     asked_run(watched, 24, 120.0)
-    (view,) = confirm.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
+    (view,) = session_views.sessions_of_regression(watched.connection, watched.value("SELECT id FROM regression"))
     assert view.max_rounds == rounds_at_most
 
 
@@ -272,21 +273,8 @@ def test_a_session_that_cannot_tell_ends_with_the_processes_of_the_policy(loom: 
     while taken is None or taken.state != "decided":
         taken = deliver(loom, round_of(loom, 100.0, 103.9, seed=number))
         number += 1
-    view = confirm.session_view(loom.connection, taken.session_id)
+    view = session_views.session_view(loom.connection, taken.session_id)
     assert (taken.decision, len(view.series[0].base), number) == ("undecided", processes, processes // 2)
-
-
-def test_thirty_sessions_are_listed_by_as_many_statements_as_three(watched: Any) -> None:
-    told = []
-    for more in (3, 27):
-        for number in range(more):
-            compare(watched, rounds_at_most=number + 1)
-        with counted(watched.connection) as sent:
-            views = confirm.list_sessions(watched.connection, limit=100)
-        told.append((len(views), len(sent)))
-        assert all(len(view.runs) == 1 for view in views)
-    (three, few), (thirty, many) = told
-    assert (three, thirty, few) == (3, 30, many) and few > 2
 
 
 def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(loom: Any) -> None:
@@ -436,7 +424,7 @@ def test_two_environments_are_compared_without_touching_a_series(watched: Any, h
     before = watched.verdicts()
     while waiting(watched):
         deliver(watched, round_of(watched, 100.0, head))
-    view = confirm.session_view(watched.connection, session_id)
+    view = session_views.session_view(watched.connection, session_id)
     assert (view.state, [series.decision for series in view.series]) == ("decided", [word])
     assert watched.verdicts() == before and states(watched) == []
 
@@ -447,7 +435,7 @@ def test_a_comparison_ends_after_its_rounds_even_if_it_is_unclear(loom: Any) -> 
     session_id = compare(loom, rounds_at_most=2)
     for number in range(2):
         deliver(loom, round_of(loom, 100.0, 103.0, seed=number))
-    view = confirm.session_view(loom.connection, session_id)
+    view = session_views.session_view(loom.connection, session_id)
     assert view.state == "decided" and view.rounds_done == 2
     assert [series.decision for series in view.series] == ["unclear"]
 

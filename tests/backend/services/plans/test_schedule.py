@@ -15,7 +15,7 @@ from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.plans import schedule
 from backend.services.repository import sync
-from backend.services.sessions import request as confirm
+from backend.services.sessions import views as session_views
 
 SLUG = "northsea/loom"
 TOML = """
@@ -91,7 +91,7 @@ def test_a_canary_compares_the_same_commit_in_two_environments(
     canary = views(scheduled)["torch-nightly"]
     assert canary.last is not None
     with scheduled.connect() as c:
-        view = confirm.session_view(c, canary.last.sessions[0])
+        view = session_views.session_view(c, canary.last.sessions[0])
     assert view.purpose == "compare" and view.base_sha == view.head_sha
     assert view.base_setup == {} and view.head_setup == {"pip": "--pre torch"}
     assert view.schedule == "torch-nightly"
