@@ -36,7 +36,7 @@ from worker.isolation.disk import DiskWatch
 from worker.isolation.environment import commit_environment
 from worker.isolation.output import LastLines, LogFile, OutputStream, parse_progress
 from worker.isolation.owned import opened, remove, remove_in
-from worker.isolation.processes import CommandOutcome, Ending, Interrupt, run_command
+from worker.isolation.processes import CommandLimits, CommandOutcome, Ending, Interrupt, run_command
 from worker.isolation.protection import MAX_OPEN_FILES, MAX_PROCESSES, Sandbox, guarded
 from worker.observe import MachineWatch
 
@@ -260,12 +260,9 @@ class Execution:
                 python_bin=python.parent,
                 also_pass=self.config.pass_environment,
             ),
-            timeout_s=timeout_s,
             writable=self.run_dir.all,
-            limits=self._limits(),
+            limits=self._limits(timeout_s),
             with_network=with_network,
-            kill_grace_s=self.config.kill_grace_s,
-            stop_grace_s=self.config.stop_grace_s,
         )
         try:
             with self.sandbox.limits(), self._disk_watch() as disk:
@@ -285,12 +282,17 @@ class Execution:
         places = (self.config.runs_dir, *(place for place in self.run_dir.all if place != self.run_dir.root))
         return DiskWatch(places, self.config.run_limit_bytes, self.config.min_free_bytes // 2)
 
-    def _limits(self) -> dict[str, int]:
-        limits = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": self.config.run_limit_bytes}
+    def _limits(self, timeout_s: float) -> CommandLimits:
+        resources = {"CORE": 0, "NOFILE": MAX_OPEN_FILES, "FSIZE": self.config.run_limit_bytes}
         if self.sandbox.user is not None and self.sandbox.user.exclusive:
             # The kernel counts by user: of an account that others share, it would count theirs too.
-            limits["NPROC"] = MAX_PROCESSES + MAX_PROCESSES_A_CORE * (os.cpu_count() or 1)
-        return limits
+            resources["NPROC"] = MAX_PROCESSES + MAX_PROCESSES_A_CORE * (os.cpu_count() or 1)
+        return CommandLimits(
+            timeout_s=timeout_s,
+            resources=resources,
+            kill_grace_s=self.config.kill_grace_s,
+            stop_grace_s=self.config.stop_grace_s,
+        )
 
     def _collect(self, outcome: CommandOutcome) -> Product:
         try:

@@ -77,22 +77,34 @@ class RunUser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """How long a command may run and how much it may take. Without a time limit it may run for ever.
+
+    `resources`: limits of each process, by the name of the resource (`NOFILE`). It has `kill_grace_s` to end by itself
+    after its time limit or a cancellation, and `stop_grace_s` where the worker stops or it took too much.
+    """
+
+    timeout_s: float | None
+    resources: Mapping[str, int] = field(default_factory=dict)
+    kill_grace_s: float = 5.0
+    stop_grace_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command of a run. `environment` is all the command gets to see. Without a time limit it may run for ever.
+    """One command of a run. `environment` is all the command gets to see.
+
     `view` and `own_namespaces`: what it sees of the machine (`namespaces`); `groups`: limits it shares (`cgroups`).
     """
 
     argv: tuple[str, ...]
     cwd: Path
     environment: Mapping[str, str]
-    timeout_s: float | None
+    limits: CommandLimits
     user: RunUser | None = None
     view: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     own_namespaces: Mapping[str, Any] | None = None
     groups: Sequence[Sequence[str]] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
-    kill_grace_s: float = 5.0
-    stop_grace_s: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +208,7 @@ class _Supervised:
                     if reason is not None:
                         ending = reason
                         patient = reason in (Ending.TIMED_OUT, Ending.CANCELLED)
-                        grace_s = self.command.kill_grace_s if patient else self.command.stop_grace_s
+                        grace_s = self.command.limits.kill_grace_s if patient else self.command.limits.stop_grace_s
                         self._send(f"end {grace_s}")
                         give_up_at = time.monotonic() + grace_s + SHIM_PATIENCE_S
                 elif time.monotonic() > give_up_at:
@@ -208,7 +220,8 @@ class _Supervised:
         return ending
 
     def _is_late(self, began: float) -> bool:
-        return self.command.timeout_s is not None and time.monotonic() - began > self.command.timeout_s
+        timeout_s = self.command.limits.timeout_s
+        return timeout_s is not None and time.monotonic() - began > timeout_s
 
     def _read_report(self) -> bool:
         """Whether the shim reported; False when it closed its end without a word."""
@@ -296,7 +309,7 @@ def _order(command: Command) -> dict[str, Any]:
         "view": {closed: dict(needed) for closed, needed in command.view.items()},
         "own_namespaces": command.own_namespaces,
         "groups": [list(group) for group in command.groups],
-        "limits": dict(command.limits),
+        "limits": dict(command.limits.resources),
     }
 
 

@@ -10,13 +10,11 @@ protection is `none`, and only projects marked trusted run.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pwd
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,19 +29,17 @@ from worker.isolation import cgroups, namespaces
 from worker.isolation.cgroups import CGroup
 from worker.isolation.container import Container, ContainerLimits, find_runtime, visible_gpus
 from worker.isolation.output import OutputStream
-from worker.isolation.processes import Command, Interrupt, RunUser, run_command
+from worker.isolation.processes import Command, CommandLimits, Interrupt, RunUser, run_command
+from worker.isolation.run_users import account, claim_spare_user
+from worker.isolation.visible_files import hide_neighbours, interpreter_paths, scratch_places, view_for
 from worker.observe import read_accelerators
 
 PROBE_LIMIT_S = 60.0
-# Beyond the numbers that distributions and systemd give away, and apart from those of the embedded servers.
-FIRST_RUN_UID = 58_300
-RUN_UIDS = 900
 # Threads count too, and every rank brings some for each core.
 MAX_PROCESSES = 4096
 MAX_OPEN_FILES = 65_536
 # The rest is for the machine itself: the worker, the container runtime, the file cache.
 SHARE_OF_MEMORY = 0.9
-CLAIMS = Path("/run/tidemark/run-users")
 
 
 class Protection(StrEnum):
@@ -302,44 +298,6 @@ def _try_namespaces(runs_dir: Path, config: WorkerConfig | None) -> Sandbox:
     return Sandbox(protection=Protection.NONE, reason=reason)
 
 
-def account(name: str) -> RunUser:
-    """The account with this name, if commit code may use it."""
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        raise ValueError(f"this machine has no user {name!r}") from None
-    if entry.pw_uid == 0:
-        raise ValueError(f"user {name!r} is root itself")
-    return RunUser(name=f"user {name!r}", uid=entry.pw_uid, gid=entry.pw_gid)
-
-
-def claim_spare_user(runs_dir: Path, after: int | None = None) -> tuple[RunUser, IO[str]]:
-    """A user id without an account that no other worker on this machine has; the next free one after a given one.
-    Whatever runs under it is a run of this worker; the claim ends when the file is closed."""
-    CLAIMS.mkdir(parents=True, exist_ok=True, mode=0o700)
-    first = zlib.crc32(str(runs_dir.resolve()).encode()) % RUN_UIDS if after is None else after + 1 - FIRST_RUN_UID
-    for step in range(RUN_UIDS):
-        uid = FIRST_RUN_UID + (first + step) % RUN_UIDS
-        if _has_account(uid):
-            continue
-        claim = (CLAIMS / str(uid)).open("w")
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            claim.close()
-            continue
-        return RunUser(name=f"user number {uid}", uid=uid, gid=uid, exclusive=True), claim
-    raise ValueError("this machine has no user number to spare")
-
-
-def _has_account(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
-
-
 def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
     """Tries what a run does (start this Python, import, write its directory); what stood in the way."""
     wanted = [name for name in ("benchmarks", "torch") if find_spec(name) is not None]
@@ -364,8 +322,8 @@ def _probe(sandbox: Sandbox, runs_dir: Path) -> str | None:
                 (sys.executable, "-P", "-c", program, *wanted),
                 cwd=run_dir,
                 environment={"PATH": os.defpath, "HOME": str(run_dir)},
-                timeout_s=PROBE_LIMIT_S,
                 writable=(run_dir,),
+                limits=CommandLimits(timeout_s=PROBE_LIMIT_S),
             )
             with sandbox.limits():
                 outcome = run_command(command, listen, Interrupt())
@@ -385,87 +343,25 @@ def guarded(
     *,
     cwd: Path,
     environment: Mapping[str, str],
-    timeout_s: float | None,
     writable: tuple[Path, ...],
-    limits: Mapping[str, int] | None = None,
+    limits: CommandLimits,
     with_network: bool = False,
-    kill_grace_s: float = 5.0,
-    stop_grace_s: float = 0.5,
 ) -> Command:
     """The command to start under this protection."""
     container = sandbox.container
     if container is not None:
         argv = container.argv(argv, environment=environment, cwd=cwd, writable=writable, with_network=with_network)
-        environment, limits = container.own_environment(), {}
+        environment, limits = container.own_environment(), replace(limits, resources={})  # the runtime sets those
     return Command(
         argv=argv,
         cwd=cwd,
         environment=environment,
-        timeout_s=timeout_s,
+        limits=limits,
         user=sandbox.starts_as,
         view=sandbox.view(*writable),
         own_namespaces=sandbox.own_namespaces(*writable, with_network=with_network),
         groups=sandbox.group.as_order() if sandbox.group is not None else (),
-        limits=limits or {},
-        kill_grace_s=kill_grace_s,
-        stop_grace_s=stop_grace_s,
     )
-
-
-def interpreter_paths() -> Iterable[Path]:
-    """Where this Python, its packages and the editable projects on its path are."""
-    candidates = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent}
-    candidates.add(Path(sys.executable).resolve().parent)
-    for name in ("benchmarks", "torch", "tidemark", "backend"):
-        spec = find_spec(name)
-        for location in (spec.submodule_search_locations or []) if spec is not None else []:
-            candidates.add(Path(location).resolve())
-    return sorted(path for path in candidates if path.is_dir())
-
-
-def scratch_places() -> tuple[str, ...]:
-    """Directories that every account may write to, so that a run could leave something there for the next."""
-    return tuple(place for place in namespaces.SCRATCH if os.path.isdir(place) and not os.path.islink(place))
-
-
-def view_for(user: RunUser, needed: Mapping[Path, bool], scratch: Iterable[str] = ()) -> dict[str, dict[str, bool]]:
-    """Which directories block the user from what it needs, and those that it gets empty for itself, with
-    what is needed in them."""
-    view: dict[str, dict[str, bool]] = {place: {} for place in scratch}
-    for path, writable in needed.items():
-        for spelling in dict.fromkeys((path.absolute(), path.resolve())):
-            within = next((place for place in scratch if spelling.is_relative_to(place)), None)
-            closed = first_closed(spelling, user) if within is None else Path(within)
-            if closed is not None:
-                view.setdefault(str(closed), {})[str(spelling)] = writable
-    return view
-
-
-def hide_neighbours(view: dict[str, dict[str, bool]], own: Iterable[Path]) -> None:
-    """Also hide whatever is next to a run's own directory: the other side of a session has the same user."""
-    shown = {path for needed in view.values() for path in needed}
-    for directory in own:
-        for spelling in dict.fromkeys((directory.absolute(), directory.resolve())):
-            if str(spelling) not in shown:
-                view.setdefault(str(spelling.parent), {})[str(spelling)] = True
-
-
-def first_closed(path: Path, user: RunUser) -> Path | None:
-    """The topmost directory above `path` that the user may not enter; None if there is none."""
-    for parent in reversed(path.parents):
-        if not may_pass(parent, user):
-            return parent
-    return None
-
-
-def may_pass(directory: Path, user: RunUser) -> bool:
-    """Whether the user may enter a directory, by its mode. The probe decides finally what this misses."""
-    status = directory.stat()
-    if status.st_uid == user.uid:
-        return bool(status.st_mode & 0o100)
-    if status.st_gid == user.gid:
-        return bool(status.st_mode & 0o010)
-    return bool(status.st_mode & 0o001)
 
 
 def describe(sandbox: Sandbox) -> str:

@@ -15,22 +15,22 @@ import pytest
 
 from tests.waiting import until
 from worker.isolation.output import OutputStream
-from worker.isolation.processes import Command, CommandOutcome, Ending, Interrupt, run_command
+from worker.isolation.processes import Command, CommandLimits, CommandOutcome, Ending, Interrupt, run_command
 
 Said = list[tuple[OutputStream, str]]
 
 
-def carry_out(program: str, directory: Path, **other: Any) -> tuple[CommandOutcome, Said]:
+def carry_out(
+    program: str, directory: Path, interrupt: Interrupt | None = None, **limits: Any
+) -> tuple[CommandOutcome, Said]:
     said: Said = []
-    options: dict[str, Any] = {"timeout_s": 20.0, "kill_grace_s": 0.3} | other
-    interrupt = options.pop("interrupt", Interrupt())
     command = Command(
         argv=(sys.executable, "-c", program),
         cwd=directory,
         environment={"PATH": os.defpath, "TIDEMARK_RUN_JSON": str(directory / "out" / "run.json")},
-        **options,
+        limits=CommandLimits(**({"timeout_s": 20.0, "kill_grace_s": 0.3} | limits)),
     )
-    return run_command(command, lambda stream, line: said.append((stream, line)), interrupt), said
+    return run_command(command, lambda stream, line: said.append((stream, line)), interrupt or Interrupt()), said
 
 
 def is_gone(pid: int) -> bool:
@@ -123,7 +123,7 @@ def test_a_command_is_not_begun_after_an_interruption(tmp_path: Path) -> None:
 
 
 def test_a_command_that_does_not_exist_was_not_started(tmp_path: Path) -> None:
-    command = Command(argv=("/no/such/program",), cwd=tmp_path, environment={}, timeout_s=5.0)
+    command = Command(argv=("/no/such/program",), cwd=tmp_path, environment={}, limits=CommandLimits(timeout_s=5.0))
     outcome = run_command(command, lambda *_: None, Interrupt())
     assert outcome.ending is Ending.NOT_STARTED
     assert "/no/such/program" in (outcome.error or "")
@@ -142,7 +142,7 @@ def test_a_command_that_kills_its_supervisor_leaves_nothing_behind(tmp_path: Pat
         argv=(sys.executable, "-c", program),
         cwd=checkout,
         environment={"PATH": os.defpath, "TIDEMARK_RUN_JSON": str(tmp_path / "out" / "run.json")},
-        timeout_s=20.0,
+        limits=CommandLimits(timeout_s=20.0),
     )
     outcome = run_command(command, lambda *_: None, Interrupt())
     assert outcome.exit_code is None and "supervised it was killed" in (outcome.error or "")
@@ -154,8 +154,9 @@ def test_nothing_runs_on_when_the_worker_is_killed(tmp_path: Path) -> None:
         "import os, sys; from pathlib import Path\n"
         "from worker.isolation.processes import *\n"
         "code = 'import os, time; os.fork() or os.setsid(); open(str(os.getpid()), \"w\"); time.sleep(600)'\n"
-        "run_command(Command(argv=(sys.executable, '-c', code), cwd=Path(sys.argv[1]), environment={}, timeout_s=60),\n"
-        "            lambda *_: None, Interrupt())"
+        "argv, limits = (sys.executable, '-c', code), CommandLimits(timeout_s=60)\n"
+        "command = Command(argv=argv, cwd=Path(sys.argv[1]), environment={}, limits=limits)\n"
+        "run_command(command, lambda *_: None, Interrupt())"
     )
     worker = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[3])
     pids = until(lambda: len(list(tmp_path.iterdir())) == 2 and [int(entry.name) for entry in tmp_path.iterdir()])

@@ -13,8 +13,7 @@ import pytest
 
 from worker.config import Isolation
 from worker.isolation.environment import PrivateDirectories, commit_environment
-from worker.isolation.processes import RunUser
-from worker.isolation.protection import Protection, establish, view_for
+from worker.isolation.protection import Protection, establish
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start code as another user")
 
@@ -128,12 +127,6 @@ def test_a_hard_link_to_a_file_of_roots_is_no_result(make_bench: Callable[..., A
 
 
 @needs_root
-def test_two_workers_of_a_machine_have_different_users(tmp_path: Path) -> None:
-    one, other = (establish(Isolation.AUTO, None, tmp_path) for _ in range(2))
-    assert one.user and other.user and one.user.uid != other.user.uid
-
-
-@needs_root
 @pytest.mark.parametrize(("user", "reason"), [("nobody-of-that-name", "has no user"), ("root", "root itself")])
 def test_a_user_that_cannot_be_had_leaves_no_protection_and_says_so(tmp_path: Path, user: str, reason: str) -> None:
     sandbox = establish(Isolation.AUTO, user, tmp_path)
@@ -141,11 +134,3 @@ def test_a_user_that_cannot_be_had_leaves_no_protection_and_says_so(tmp_path: Pa
     assert reason in sandbox.reason
     with pytest.raises(PermissionError, match=reason):
         establish(Isolation.USER, user, tmp_path)
-
-
-def test_an_open_way_needs_no_view(tmp_path: Path) -> None:
-    someone = RunUser(name="someone", uid=58_998, gid=58_998)
-    tmp_path.chmod(0o700)
-    assert view_for(someone, {Path("/usr/bin"): False}) == {}
-    view = view_for(someone, {tmp_path / "inside": True})
-    assert list(view.values()) == [{str(tmp_path / "inside"): True}]
