@@ -16,7 +16,7 @@ from backend.api.edge.memory import settle_memory
 from backend.contract import parse_run
 from backend.importers import Context
 from backend.services.base.principal import Principal, Scope, Via
-from backend.services.ingest.imports import import_file
+from backend.services.ingest.imports import ForeignFile, import_file
 from backend.services.ingest.record import record_run
 from backend.services.judging import policy_change as policies
 from backend.services.judging import what_if
@@ -74,20 +74,12 @@ def judged_again(stage: Stage) -> Iterable[Figure]:
 def imported(stage: Stage) -> Iterable[Figure]:
     """A history of 20,000 results from a file of another tool, in one transaction."""
     results = IMPORTED_RUNS * IMPORTED_RESULTS
-    data, context = history_file(), Context(project=a_new_project("bench/imported"), testbed="bench-cpu")
+    context = Context(project=a_new_project("bench/imported"), testbed="bench-cpu")
+    file = ForeignFile(name="data.js", data=history_file(), context=context)
 
     def take() -> None:
         with stage.engine.begin() as c:
-            answer = import_file(
-                c,
-                "data.js",
-                data,
-                context,
-                format_name="auto",
-                dry_run=False,
-                principal=OPERATOR,
-                now=datetime.now(UTC),
-            )
+            answer = import_file(c, file, dry_run=False, principal=OPERATOR, now=datetime.now(UTC))
         assert answer.records.stored == results, "all of it is stored"
 
     _, wall_s = spent = cpu_and_wall_s(take)

@@ -135,10 +135,7 @@ def post(
     name = file or upload.name.replace("\x00", "")[:255] or "the file"
     answered = imports.import_file(
         c,
-        name,
-        upload.data,
-        context,
-        format_name=format,
+        imports.ForeignFile(name=name, data=upload.data, context=context, format_name=format),
         dry_run=dry_run,
         principal=caller,
         now=now,

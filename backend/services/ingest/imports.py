@@ -106,6 +106,16 @@ class ImportAnswer:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignFile:
+    """A result file of another tool. `context`: what its sender says about it; `format_name`: a format, or `auto`."""
+
+    name: str
+    data: bytes
+    context: Context
+    format_name: str = AUTO
+
+
 Between = Callable[[Connection], None]
 """Called between two pieces of an import."""
 
@@ -116,11 +126,8 @@ def go_on(_: Connection) -> None:
 
 def import_file(
     c: Connection,
-    file: str,
-    data: bytes,
-    context: Context,
+    file: ForeignFile,
     *,
-    format_name: str,
     dry_run: bool,
     principal: Principal,
     now: datetime,
@@ -132,24 +139,22 @@ def import_file(
     `between` is called after each batch and may commit: what is stored by then stays, whatever happens to the
     rest, and the same import continues there when repeated.
     """
-    check_project(c, context.project, principal)
+    check_project(c, file.context.project, principal)
     if not dry_run:
-        done = _read_import(c, file, data, context, format_name, principal, now).record_all(between)
+        done = _read_import(c, file, principal, now).record_all(between)
         live_store.notify_work(c)
-        return done.answer(file, dry_run=False)
+        return done.answer(file.name, dry_run=False)
     with c.begin_nested() as savepoint:
-        done = _read_import(c, file, data, context, format_name, principal, now).record_all(go_on)
+        done = _read_import(c, file, principal, now).record_all(go_on)
         savepoint.rollback()
-    return done.answer(file, dry_run=True)
+    return done.answer(file.name, dry_run=True)
 
 
-def _read_import(
-    c: Connection, file: str, data: bytes, context: Context, format_name: str, principal: Principal, now: datetime
-) -> _Import:
-    imported = _read(file, data, _placed(c, context), format_name)
+def _read_import(c: Connection, file: ForeignFile, principal: Principal, now: datetime) -> _Import:
+    imported = _read(file, _placed(c, file.context))
     for project in {run.project for run in imported.runs}:
         check_project(c, project, principal)
-    return _Import(c, imported, data, principal, now)
+    return _Import(c, imported, file.data, principal, now)
 
 
 class _Import:
@@ -317,20 +322,21 @@ def _placed(c: Connection, context: Context) -> Context:
     return replace(context, branch=f"pull/{number}", pull_request=number)
 
 
-def _read(file: str, data: bytes, context: Context, format_name: str) -> Imported:
+def _read(file: ForeignFile, context: Context) -> Imported:
+    """What the file holds. `context`: its own, completed by what the service knows of its project."""
     known = {AUTO: None, RUN: RUN_FORMAT, **{name: name for name in FORMATS}}
-    if format_name not in known:
-        raise NotFound.of("format", format_name, list(known))
+    if file.format_name not in known:
+        raise NotFound.of("format", file.format_name, list(known))
     try:
-        imported = read_file(file, data, context, known[format_name])
+        imported = read_file(file.name, file.data, context, known[file.format_name])
     except Unreadable as error:
         raise InvalidContent(str(error)) from None
     if not imported.runs:
         found = imported.problems or ["it is empty", *imported.notes]
-        raise InvalidContent(f"nothing of {file} can be used: {imported.read} records, the first: {found[0]}")
+        raise InvalidContent(f"nothing of {file.name} can be used: {imported.read} records, the first: {found[0]}")
     if len(imported.runs) > MAX_RUNS:
         raise InvalidContent(
-            f"{file} holds {len(imported.runs)} runs; at most {MAX_RUNS} are taken at once: "
+            f"{file.name} holds {len(imported.runs)} runs; at most {MAX_RUNS} are taken at once: "
             "`tidemark import` delivers any number"
         )
     return imported

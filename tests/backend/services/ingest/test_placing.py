@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from backend.importers import Context
 from backend.services.base.principal import IMPLIED, Principal, Scope, Via
-from backend.services.ingest.imports import ImportAnswer, import_file
+from backend.services.ingest.imports import ForeignFile, ImportAnswer, import_file
 from backend.services.ingest.placing import Dated, merged
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,9 +36,8 @@ def history(*numbers: int, level: float = 100.0, said: bool = True) -> bytes:
 
 def take(loom: Any, data: bytes, *, dry_run: bool = False) -> ImportAnswer:
     context = Context(project="northsea/loom", testbed="cpu")
-    return import_file(
-        loom.connection, "data.js", data, context, format_name="auto", dry_run=dry_run, principal=ANYONE, now=NOW
-    )
+    file = ForeignFile(name="data.js", data=data, context=context)
+    return import_file(loom.connection, file, dry_run=dry_run, principal=ANYONE, now=NOW)
 
 
 def line(loom: Any) -> list[str]:
