@@ -9,9 +9,8 @@ import numpy as np
 
 from backend.contract import variant_key
 from backend.regression.joint.stream import log_costs
-from backend.regression.joint.terms import SIZES, Floats, JointRun, JointSeries, SessionResult
+from backend.regression.joint.terms import Floats, JointRun, SessionResult
 from backend.regression.policy import PolicyBook
-from backend.regression.terms import Direction, Role
 from backend.services.regressions import joint_input
 from backend.services.regressions.causes import only_documentation
 from backend.store.ingest import record as ingest_store
@@ -34,7 +33,13 @@ class Columns:
     def __init__(self, suite: str, rows: Sequence[JointSeriesRow], policies: PolicyBook) -> None:
         self.suite = suite
         newest = {_key_of(row): row for row in rows}
-        self.series = [_joint_series(key, row, policies) for key, row in newest.items()]
+        beds: dict[Key, set[str]] = {}
+        for row in rows:
+            beds.setdefault(_key_of(row), set()).add(row.testbed)
+        self.series = [
+            joint_input.joint_series(row, policies, id=" ".join(key), benchmark=" ".join(key[:3]), testbeds=beds[key])
+            for key, row in newest.items()
+        ]
         self.signs: Floats = np.array([s.sign for s in self.series])
         self.testbeds = sorted({row.testbed for row in rows})
         self._number = {key: number for number, key in enumerate(newest)}
@@ -78,19 +83,6 @@ class Columns:
 
 def _key_of(row: JointSeriesRow) -> Key:
     return Key(row.benchmark, row.variant_key, row.preset, row.metric)
-
-
-def _joint_series(key: Key, row: JointSeriesRow, policies: PolicyBook) -> JointSeries:
-    return JointSeries(
-        id=" ".join(key),
-        suite=row.suite,
-        benchmark=" ".join(key[:3]),
-        role=Role(row.role),
-        sign=1.0 if row.direction == Direction.LOWER else -1.0,
-        exact=row.exact,
-        machine_bound=not row.exact and row.unit not in SIZES,
-        min_change=policies.of(suite=row.suite, benchmark=row.benchmark, metric=row.metric).min_change,
-    )
 
 
 def joint_run(columns: Columns, arrived: ArrivedRun, stored: JointRunRow) -> JointRun:

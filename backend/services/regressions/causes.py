@@ -18,11 +18,11 @@ from backend.regression.cause.machines import TIME_SUFFIXES
 from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import Group
 from backend.regression.incidents import ReportedIncident, cause_of
-from backend.regression.joint.terms import SIZES, Floats, JointSeries
+from backend.regression.joint.terms import Floats, JointSeries
 from backend.regression.joint.window import WindowEvidence, examine_window
 from backend.regression.regression_state import TrackedRegression
-from backend.regression.terms import ChangeKind, Direction, Role
-from backend.services.regressions.joint_input import Witness, joint_run, witness_of
+from backend.regression.terms import ChangeKind
+from backend.services.regressions.joint_input import Witness, joint_run, joint_series, witness_of
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.ingest import record as ingest_store
 from backend.store.judging import onsets as store
@@ -182,17 +182,12 @@ def _window(
         values.setdefault(row.run_id, {})[row.series_id] = row.value
     values[context.run_id] = _values_now(run.document, beside)
     series = [
-        JointSeries(
+        joint_series(
+            s,
+            context.policies,
             id=str(s.id),
-            suite=s.suite,
             benchmark=f"{s.benchmark} {s.variant_key} {s.preset}",
-            role=Role(s.role),
-            sign=1.0 if s.direction == Direction.LOWER else -1.0,
-            exact=s.exact,
-            machine_bound=s.unit not in SIZES,
-            min_change=context.policies.of(
-                suite=s.suite, benchmark=s.benchmark, metric=s.metric, testbed=context.testbed
-            ).min_change,
+            testbeds=[context.testbed],
         )
         for s in beside
     ]

@@ -1,14 +1,56 @@
-"""Runs as the joint rules take them in: the same for the joint detector and for one onset."""
+"""Runs and series as the joint rules take them in: the same for the joint detector and for one onset."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
-from backend.regression.joint.terms import HARMLESS_THROTTLE, Floats, JointRun
+from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, Floats, JointRun, JointSeries
+from backend.regression.policy import PolicyBook
+from backend.regression.terms import Direction, Role
+
+
+class StoredSeries(Protocol):
+    """What a stored series says of itself."""
+
+    @property
+    def suite(self) -> str: ...
+    @property
+    def benchmark(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def direction(self) -> str: ...
+    @property
+    def exact(self) -> bool: ...
+
+
+def joint_series(
+    row: StoredSeries, policies: PolicyBook, *, id: str, benchmark: str, testbeds: Iterable[str]
+) -> JointSeries:
+    """A stored series. `benchmark` tells its benchmark, variant and preset from others.
+
+    Its gate is the smallest of the `testbeds` that measure it: each testbed's own policy decides later what is
+    reported there, but what is below the gate is never looked at.
+    """
+    named = {"suite": row.suite, "benchmark": row.benchmark, "metric": row.metric}
+    return JointSeries(
+        id=id,
+        suite=row.suite,
+        benchmark=benchmark,
+        role=Role(row.role),
+        sign=1.0 if row.direction == Direction.LOWER else -1.0,
+        exact=row.exact,
+        machine_bound=not row.exact and row.unit not in SIZES,
+        min_change=min(policies.of(**named, testbed=testbed).min_change for testbed in testbeds),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
