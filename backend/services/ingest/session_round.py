@@ -79,7 +79,7 @@ class _Metric:
 
     @property
     def direction(self) -> Direction:
-        return Direction(self.measurement.direction.value)
+        return self.measurement.direction
 
 
 # --- recording -------------------------------------------------------------------------------------------------------
