@@ -5,7 +5,7 @@ On the default branch the following commits confirm a change; a pull request's h
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -17,18 +17,11 @@ from backend.store.base.projects import ProjectRow
 from backend.store.judging import judgements
 
 
-class Place(NamedTuple):
-    """A suite on a testbed: its runs of one commit count together."""
-
-    suite: str
-    testbed: str
-
-
 def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
     """Store what the runs of a commit off the default branch agree on, so that board, API and report say the same."""
     runs = commit_verdict(c, project.slug, sha).runs
     book = policy_book(c, project.slug)
-    for place in dict.fromkeys(Place(run.suite, run.testbed) for run in runs):
+    for place in dict.fromkeys((run.suite, run.testbed) for run in runs):
         run_ids = [run.run_id for run in runs if (run.suite, run.testbed) == place]
         restate_agreed(c, book, place, run_ids, judged_in(c, run_ids), now)
 
@@ -45,17 +38,20 @@ def judged_in(c: Connection, run_ids: Iterable[str]) -> list[list[Any]]:
 def restate_agreed(
     c: Connection,
     book: PolicyBook,
-    place: Place,
+    place: tuple[str, str],
     run_ids: Sequence[str],
     judged: Iterable[Sequence[Any]],
     now: datetime,
 ) -> list[str]:
-    """Make regressions of the suspects that these runs agree on; `judged` by series. Returns the restated runs."""
+    """Make regressions of the suspects that these runs agree on; `judged` by series. Returns the restated runs.
+
+    `place`: the suite and the testbed of the runs.
+    """
     agreed = [rows[0].series_id for rows in judged if is_sustained(rows, runs_needed(book, place, rows[:1]))]
     return ledger.restate_agreed(c, run_ids, agreed, now)
 
 
-def runs_needed(book: PolicyBook, place: Place, judged: Iterable[Any]) -> int:
+def runs_needed(book: PolicyBook, place: tuple[str, str], judged: Iterable[Any]) -> int:
     """This many runs of a suite on a testbed must agree before anything is reported as certain: the most that the
     policies of these judgements' series require, or what the suite's requires if there are none."""
     suite, testbed = place

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from backend.contract import variant_key
 from backend.regression.compare import CONFIDENCE
-from backend.services.github.agreement import Place, runs_needed
+from backend.services.github.agreement import runs_needed
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import view as queue_view
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
@@ -183,8 +183,8 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     )
 
 
-def _place(run: CommitRun) -> Place:
-    return Place(run.suite, run.testbed)
+def _place(run: CommitRun) -> tuple[str, str]:
+    return run.suite, run.testbed
 
 
 def _line(
@@ -269,7 +269,7 @@ def _steadiness(
     lead = next((line for line in lines if line.verdict in WORSE), None)
     if lead is None:
         return None
-    place = Place(lead.suite, lead.testbed)
+    place = (lead.suite, lead.testbed)
     head = [documents[run.run_id] for run in runs if _place(run) == place and run.run_id in documents]
     trunk = commit_store.branches(c, project.id).get(project.default_branch)
     before: list[Mapping[str, Any]] = []

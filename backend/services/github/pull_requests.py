@@ -20,7 +20,7 @@ from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
-from backend.services.github.agreement import Place, judged_in, restate_agreed, runs_needed
+from backend.services.github.agreement import judged_in, restate_agreed, runs_needed
 from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.services.policy.resolve import policy_book
@@ -257,7 +257,7 @@ def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) 
     Whether there are enough runs; nothing is settled before.
     """
     judged = judged_in(c, found.runs)
-    book, place = policy_book(c, project.slug), Place(found.suite, found.testbed)
+    book, place = policy_book(c, project.slug), (found.suite, found.testbed)
     suspects = [rows[0] for rows in judged if any(row.verdict == "suspect" for row in rows)]
     if len(found.runs) < runs_needed(book, place, suspects):
         return False

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from backend.regression.policy import PolicyBook, parse_overrides
-from backend.services.github.agreement import Place, is_sustained, judged_in, restate_agreed, runs_needed, settle
+from backend.services.github.agreement import is_sustained, judged_in, restate_agreed, runs_needed, settle
 from backend.store.base import projects as project_store
 
 HEAD = "e" * 40
-PLACE = Place("gpt", "cpu")
+PLACE = "gpt", "cpu"
 
 
 class Judged(NamedTuple):
