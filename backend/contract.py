@@ -38,6 +38,7 @@ from backend.contract_rules import (
     written,
 )
 from backend.contract_weight import check_weight
+from backend.metric import Direction, Role
 from backend.records import record
 
 __all__ = [
@@ -94,20 +95,6 @@ class ResultStatus(StrEnum):
     TIMEOUT = "timeout"
     INCOMPLETE = "incomplete"
     NOT_APPLICABLE = "not_applicable"
-
-
-class Direction(StrEnum):
-    """Which way is better."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-
-
-class Role(StrEnum):
-    GATE = "gate"
-    WATCH = "watch"
-    DERIVED = "derived"
-    PHASE = "phase"
 
 
 class Arm(StrEnum):

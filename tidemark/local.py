@@ -10,7 +10,7 @@ from typing import Any
 from backend.contract import Invalid, Result, ResultStatus, Run, parse_run, variant_key
 from backend.regression.compare import ComparedMetric, Comparison, Failure, MetricComparison, compare
 from backend.regression.policy import Override, Policy, PolicyBook, PolicyError, parse_overrides
-from backend.regression.terms import Direction, Role, Verdict
+from backend.regression.terms import Role, Verdict
 from backend.services.base.metric_words import change_word
 from frontend.numbers import THIN, quantity
 from tidemark.refusal import Refusal
@@ -150,8 +150,8 @@ def measured(run: Run) -> list[ComparedMetric]:
                 key=_key(result, measurement.metric),
                 metric=measurement.metric,
                 unit=measurement.unit,
-                direction=Direction(measurement.direction.value),
-                role=Role(measurement.role.value),
+                direction=measurement.direction,
+                role=measurement.role,
                 exact=measurement.exact,
                 values=measurement.processes or (measurement.value,),
                 status=result.status.value,

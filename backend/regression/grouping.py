@@ -23,8 +23,6 @@ class SeriesChange:
     metric: str
     role: Role
     change: ChangePoint
-    user_facing_weight: float = 1.0
-    """How much users feel this metric: a step time more than one of its phases."""
     exact: bool = False
     """Whether its metric is a counter, which no machine moves."""
     noise: float | None = None
@@ -60,16 +58,6 @@ class Group:
         ).change.onset_position
 
     @property
-    def range_start(self) -> int:
-        """First position at which all members may have begun; the sharpest member's where they disagree."""
-        return self._range()[0]
-
-    @property
-    def range_end(self) -> int:
-        """Last position at which all members may have begun."""
-        return self._range()[1]
-
-    @property
     def last_good_position(self) -> int | None:
         """The newest run before the onset, over the members with that onset."""
         good = [
@@ -93,13 +81,6 @@ class Group:
     def opens(self) -> bool:
         """True if a gate metric is among the members: others are only shown, not reported."""
         return any(m.role is Role.GATE and m.change.past_gate for m in self.members)
-
-    def _range(self) -> tuple[int, int]:
-        first = max(m.change.range_start for m in self.members)
-        last = min(m.change.range_end for m in self.members)
-        if first <= last:
-            return first, last
-        return self.onset_position, self.onset_position
 
 
 _WEIGHT = {Role.GATE: 1.0, Role.WATCH: 0.5, Role.DERIVED: 0.4, Role.PHASE: 0.2}
@@ -126,7 +107,7 @@ def lead_of(members: Iterable[SeriesChange]) -> SeriesChange:
     return max(
         members,
         key=lambda m: (
-            _WEIGHT[m.role] * m.user_facing_weight * abs(m.change.magnitude),
+            _WEIGHT[m.role] * abs(m.change.magnitude),
             m.role is Role.GATE,
             m.series_id,
         ),

@@ -10,23 +10,22 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backend.metric import Direction, Role
 from backend.records import record
 
-
-class Direction(enum.StrEnum):
-    """Which way of the metric is better."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
-
-
-class Role(enum.StrEnum):
-    """The role of a metric. Only a gate turns red; the others are judged and shown."""
-
-    GATE = "gate"
-    WATCH = "watch"
-    DERIVED = "derived"
-    PHASE = "phase"
+__all__ = [
+    "ChangeDirection",
+    "ChangeKind",
+    "ChangePoint",
+    "ChangeState",
+    "Direction",
+    "Judgement",
+    "Point",
+    "Reason",
+    "Role",
+    "SeriesKind",
+    "Verdict",
+]
 
 
 class Verdict(enum.StrEnum):

@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from backend.regression.regression_state import OPEN
+from backend.regression.regression_state import ANNOUNCED, OPEN
 from backend.services.reports.history import LevelChange, SeriesPoints
 from frontend import numbers
 from frontend.figures.trend import ChangeMark, Marker, Trend, escaped_all, hover_text
 from frontend.links import links_to
-
-REPORTED_STATES = ("confirmed", "acknowledged")
 
 
 def trend_of(points: SeriesPoints, *, threshold_change: float | None = None) -> Trend:
@@ -159,7 +157,7 @@ def open_onset(changes: Iterable[LevelChange]) -> float | None:
     starts = [
         float(change.position)
         for change in changes
-        if change.fixed_position is None and change.state == "confirmed" and change.regression_state in REPORTED_STATES
+        if change.fixed_position is None and change.state == "confirmed" and change.regression_state in ANNOUNCED
     ]
     return min(starts, default=None)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from backend.regression.regression_state import ANNOUNCED
 from backend.services.reports.trend_strips import Onset, Strip
 from backend.services.reports.trends import Trends
 from frontend import numbers
@@ -14,7 +15,6 @@ from frontend.links import Here
 from frontend.render import script_json
 from frontend.words import plural
 
-OPEN_STATES = frozenset({"confirmed", "acknowledged"})
 LABEL_EDGES_PX, LABEL_LETTER_PX = 8.5, 7.2
 USUAL_PX, PHONE_PX = 850, 220  # how wide the axis is
 
@@ -114,7 +114,7 @@ def flags(trends: Trends, onsets: Sequence[Onset], axis_px: int = USUAL_PX) -> l
 
 def _flag(cluster: Sequence[tuple[float, Onset]], axis_px: int) -> OnsetFlag:
     def weight(onset: Onset) -> tuple[bool, bool, float]:
-        return onset.direction == "regression", onset.state in OPEN_STATES, abs(onset.change)
+        return onset.direction == "regression", onset.state in ANNOUNCED, abs(onset.change)
 
     left, worst = max(cluster, key=lambda each: weight(each[1]))
     better = worst.direction == "improvement"
@@ -122,7 +122,7 @@ def _flag(cluster: Sequence[tuple[float, Onset]], axis_px: int) -> OnsetFlag:
         css, glyph = "i", "▲"
     elif worst.state == "suspect":
         css, glyph = "u", "?"
-    elif worst.state in OPEN_STATES:
+    elif worst.state in ANNOUNCED:
         css, glyph = ("k" if worst.owned else "r"), "▼"
     else:
         css, glyph = "o", "▽"

@@ -6,10 +6,10 @@ from collections import defaultdict
 from tests.places import ROOT, modules
 
 ALIKE = {
-    # the suite stands alone, and says these as the contract reads them; the rule takes them without the contract
+    # the suite stands alone, and says these as the contract reads them
     "Correctness": {"backend/contract.py", "benchmarks/harness/check.py"},
-    "Direction": {"backend/contract.py", "backend/regression/terms.py", "benchmarks/spec.py"},
-    "Role": {"backend/contract.py", "backend/regression/terms.py", "benchmarks/spec.py"},
+    "Direction": {"backend/metric.py", "benchmarks/spec.py"},
+    "Role": {"backend/metric.py", "benchmarks/spec.py"},
     # the service asks for what the worker provides; the worker imports nothing of the service
     "Protection": {"backend/services/queue/dispatch.py", "worker/isolation/protection.py"},
 }

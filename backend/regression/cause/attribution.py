@@ -37,7 +37,6 @@ class Evidence:
     canary: tuple[CanaryShift, ...] = ()
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
-    load_1m: float | None = None
     worker: str = ""
     other_workers_agree: bool | None = None
     """True: another worker shows the change too; False: another worker ran these commits and does not."""

@@ -16,7 +16,7 @@ import numpy as np
 from backend.regression.detector.close_look import over_by_now
 from backend.regression.detector.density import CELLS_PER_SD, REACH, Floats, Ints
 from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, MOST_BEYOND_MEMORY, Detector
-from backend.regression.detector.drift import drifted
+from backend.regression.detector.drift import drifted, worth_asking
 from backend.regression.detector.memory import NOTICE, Change
 from backend.regression.detector.plain_sight import Bools, in_plain_sight, plain_step
 from backend.regression.policy import Policy
@@ -118,20 +118,39 @@ class _Columns:
         something."""
         runs = stops_ST.shape[1]
         quiet_S: Ints = np.where(stops_ST.any(axis=1), stops_ST.argmax(axis=1), runs)
-        asked = (plain_ST | tenth_ST) & (np.arange(runs) < quiet_S[:, None])
-        for row, t in np.argwhere(asked).tolist():
-            if t < quiet_S[row] and self._found(row, t, plain=bool(plain_ST[row, t]), tenth=bool(tenth_ST[row, t])):
+        within_ST = np.arange(runs) < quiet_S[:, None]
+        plain_ST &= within_ST
+        tenth_ST &= within_ST
+        drifting_ST = self._drifting(tenth_ST)
+        opened_S = np.array([bool(detector.opened) for detector, *_ in self.watched])
+        over_ST = tenth_ST & opened_S[:, None]
+        for row, t in np.argwhere(plain_ST | drifting_ST | over_ST).tolist():
+            asked = bool(plain_ST[row, t]), bool(drifting_ST[row, t]), bool(over_ST[row, t])
+            if t < quiet_S[row] and self._found(row, t, *asked):
                 quiet_S[row] = t
         return quiet_S
 
-    def _found(self, row: int, t: int, *, plain: bool, tenth: bool) -> bool:
+    def _drifting(self, tenth_ST: Bools) -> Bools:
+        """At which of these runs a drift is worth asking for."""
+        drifting_ST = np.zeros_like(tenth_ST)
+        for row in np.flatnonzero(tenth_ST.any(axis=1)).tolist():
+            detector, _, _, policy = self.watched[row]
+            assert detector.model is not None
+            known, asked = len(detector.segment), np.flatnonzero(tenth_ST[row])
+            y = np.concatenate((detector.segment, self.runs_ST[row, : asked[-1] + 1]))
+            lengths = worth_asking(y, known + asked + 1, detector.model.level, policy)
+            drifting_ST[row, np.array(lengths, dtype=np.int64) - known - 1] = True
+        return drifting_ST
+
+    def _found(self, row: int, t: int, plain: bool, drifting: bool, over: bool) -> bool:
+        """Whether one of the questions that are asked at a run finds a change."""
         detector, _, places, policy = self.watched[row]
         y = np.concatenate((detector.segment, self.runs_ST[row, : t + 1]))
         where = np.concatenate((detector.places, places[: t + 1]))
         found: Change | None = plain_step(y, where, policy) if plain else None
-        if found is None and tenth:
+        if found is None and drifting:
             found = drifted(detector, y, where, policy)
-        if found is None and tenth and detector.opened:
+        if found is None and over:
             found = over_by_now(detector, y, where, policy)
         return found is not None
 

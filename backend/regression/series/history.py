@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.regression.cost import log_costs
 from backend.regression.detector.density import Floats, Ints
 from backend.regression.detector.detector import Detector
 from backend.regression.detector.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_all
 from backend.regression.series.noisy import REPLICATED_RUNS, with_variance
+from backend.regression.series.run_numbers import numbers_of
 from backend.regression.series.verdicts import events_of
 from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
 
@@ -51,13 +51,11 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         nothing = np.empty(0)
         none = nothing.astype(np.int64)
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
-    processes = np.array([len(point.values) for point in points], dtype=np.int64)
-    if not processes.all():
-        raise ValueError("a point of the history has no values")
-    logs = np.array(log_costs([value for point in points for value in point.values], kind.direction))
-    costs, variances = _of_each_run(logs, processes)
+    numbers = numbers_of(points, kind.direction)
     squares = []
-    for number, (count, variance) in enumerate(zip(processes.tolist(), variances.tolist(), strict=True)):
+    for number, (count, variance) in enumerate(
+        zip(numbers.processes.tolist(), numbers.variances.tolist(), strict=True)
+    ):
         if count > 1:
             within, runs = with_variance(within, runs, variance)
             if runs == REPLICATED_RUNS:
@@ -67,34 +65,12 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         kind=kind,
         size=len(points),
         points=(),
-        costs=costs.astype(np.float32).astype(np.float64),
+        costs=numbers.costs.astype(np.float32).astype(np.float64),
         places=np.array([point.position for point in points], dtype=np.int64),
         squares=np.array(squares),
-        processes=processes,
+        processes=numbers.processes,
         replicated_from=replicated_from,
     )
-
-
-def _of_each_run(logs: Floats, processes: Ints) -> tuple[Floats, Floats]:
-    """Of every run what `typical` is of its processes' log costs, and their variance (N each). `logs`: of all runs, one
-    after the other; `processes`: how many of them each run has (N)."""
-    ends = processes.cumsum()
-    costs, variances = np.empty(len(processes)), np.zeros(len(processes))
-    for count in np.unique(processes).tolist():
-        runs = np.flatnonzero(processes == count)
-        raw = logs[(ends[runs] - count)[:, None] + np.arange(count)]
-        cut = max(1, count // 4) if count > 2 else 0
-        costs[runs] = _summed(np.sort(raw)[:, cut : count - cut]) / (count - 2 * cut)
-        if count > 1:
-            away = raw - (_summed(raw) / count)[:, None]
-            variances[runs] = _summed(away * away) / (count - 1)
-    return costs, variances
-
-
-def _summed(rows: Floats) -> Floats:
-    """What `added` is of each row."""
-    sums: Floats = np.add.accumulate(rows, axis=1)[:, -1]
-    return sums
 
 
 def replay(history: History, policy: Policy) -> list[ChangePoint]:

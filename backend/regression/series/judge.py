@@ -13,7 +13,8 @@ from dataclasses import replace
 from backend.regression.detector.watch import Watched, feed_quiet
 from backend.regression.policy import Policy
 from backend.regression.series import verdicts
-from backend.regression.series.noisy import NoisySeries, check
+from backend.regression.series.noisy import NoisySeries, check_order
+from backend.regression.series.run_numbers import numbers_of_each
 from backend.regression.series.state import SeriesState
 from backend.regression.terms import Judgement, Point, SeriesKind
 
@@ -52,16 +53,22 @@ def judge_all(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list
 def judge_histories(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> list[Judged]:
     """Judge further points, in order, for each of many series; raises ValueError if one has no relative change, or
     does not come after those judged before."""
-    noisy = {
-        number: NoisySeries(state, points, policy)
-        for number, (state, points, policy) in enumerate(items)
-        if not state.kind.exact
-    }
+    noisy = _noisy_series(items)
     _judge_side_by_side(list(noisy.values()))
     return [
         _judge_counter(*item) if (series := noisy.get(number)) is None else (series.judgements, series.state())
         for number, item in enumerate(items)
     ]
+
+
+def _noisy_series(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> dict[int, NoisySeries]:
+    """Those of these series that are no counters, by their place, with the numbers of their runs."""
+    of_noise = [(number, item) for number, item in enumerate(items) if not item[0].kind.exact]
+    numbers = numbers_of_each([(points, state.kind.direction) for _, (state, points, _) in of_noise])
+    return {
+        place: NoisySeries(state, points, mine, policy)
+        for (place, (state, points, policy)), mine in zip(of_noise, numbers, strict=True)
+    }
 
 
 def _judge_side_by_side(waiting: Sequence[NoisySeries]) -> None:
@@ -96,7 +103,9 @@ def _offered(series: NoisySeries) -> Watched | None:
 def _judge_counter(state: SeriesState, points: Sequence[Point], policy: Policy) -> Judged:
     judged = []
     for point in points:
-        check(point, state.last_position)
+        check_order(point, state.last_position)
+        if not point.values:
+            raise ValueError(f"point at position {point.position} has no values")
         judgement, state = _judge_exact(state, point, policy)
         judged.append(judgement)
     return judged, state

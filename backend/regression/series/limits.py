@@ -31,6 +31,7 @@ class Limits:
     model: NoiseModel
     opened: tuple[Opened, ...]
     policy: Policy
+    policy_version: str
     least_change: float
     """The policy's smallest regression."""
     level: float
@@ -80,6 +81,7 @@ def limits_of(model: NoiseModel, detector: Detector, policy: Policy) -> Limits:
         model=model,
         opened=opened,
         policy=policy,
+        policy_version=policy.version,
         least_change=math.log1p(policy.min_change),
         level=level,
         detector_anchor=detector.anchor,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from backend.regression.cost import added, log_costs, typical
 from backend.regression.detector.density import middle
 from backend.regression.detector.memory import Change
 from backend.regression.detector.smoothing import restart
@@ -31,6 +30,7 @@ from backend.regression.detector.workers import (
 from backend.regression.policy import Policy
 from backend.regression.series import verdicts
 from backend.regression.series.limits import Limits, limits_of
+from backend.regression.series.run_numbers import RunNumbers
 from backend.regression.series.state import Record, SeriesState, Suspect
 from backend.regression.terms import ChangePoint, ChangeState, Judgement, Point
 
@@ -54,11 +54,15 @@ class SeenRun:
 class NoisySeries:
     """Judges the points of one series in order; the state that it was made from is left as it is."""
 
-    def __init__(self, state: SeriesState, points: Sequence[Point], policy: Policy) -> None:
+    def __init__(self, state: SeriesState, points: Sequence[Point], numbers: RunNumbers, policy: Policy) -> None:
         self.judgements: list[Judgement] = []
         self._kind = state.kind
         self._policy = policy.after_false_alarms(state.record.disproved)
         self._points = points
+        self._values, self._costs = numbers.medians.tolist(), numbers.costs.tolist()
+        self._rounded: list[float] = numbers.costs.astype(np.float32).astype(np.float64).tolist()
+        """As stored, where a worker has no offset."""
+        self._processes, self._variances = numbers.processes.tolist(), numbers.variances.tolist()
         self._at = 0
         self._ahead: list[SeenRun] = []
         """Runs that are entered, but not judged: those of the points from `_at` on."""
@@ -100,11 +104,10 @@ class NoisySeries:
         """The next runs that the detector may only watch; none, where the next point must be stepped over."""
         most = min(runs_until_refit(self._detector, self._policy), len(self._points) - self._at)
         while len(self._ahead) < most:
-            point = self._points[self._at + len(self._ahead)]
-            offset = self._settled_offset(point.worker)
+            offset = self._settled_offset(self._points[self._at + len(self._ahead)].worker)
             if offset is None:
                 break
-            self._ahead.append(self._entered(point, offset))
+            self._ahead.append(self._entered(offset))
         ahead = self._ahead[: max(most, 0)]
         if not ahead:
             return None
@@ -130,7 +133,7 @@ class NoisySeries:
     def step(self) -> None:
         """Judge the next point by itself."""
         point = self._points[self._at]
-        run = self._ahead.pop(0) if self._ahead else self._enter(point)
+        run = self._ahead.pop(0) if self._ahead else self._enter()
         if run is None:
             return
         detector = self._detector
@@ -209,31 +212,37 @@ class NoisySeries:
 
     # ---- entering
 
-    def _enter(self, point: Point) -> SeenRun | None:
-        """The run as the detector is to see it; None where it is only shown, while its worker is being calibrated."""
+    def _enter(self) -> SeenRun | None:
+        """The next run as the detector is to see it; None where it is only shown, while its worker is being
+        calibrated."""
+        point = self._points[self._at]
         offset = self._settled_offset(point.worker)
         if offset is not None:
-            return self._entered(point, offset)
-        check(point, self._last_position)
+            return self._entered(offset)
         worker = find(self._workers, point.worker)
         if worker is None and not self._workers:
             worker = WorkerOffset(point.worker, ready=True)
             self._workers = (worker,)
         if worker is not None and worker.ready:
-            return self._entered(point, worker.offset)
+            return self._entered(worker.offset)
+        check_order(point, self._last_position)
         self._calibrate(worker or WorkerOffset(point.worker), point)
         return None
 
-    def _entered(self, point: Point, offset: float) -> SeenRun:
+    def _entered(self, offset: float) -> SeenRun:
+        """The run after those that are entered already, without this offset of its worker."""
         if self._ahead:
             last = self._ahead[-1]
             position, within, runs = last.point.position, last.within, last.within_runs
         else:
             position, within, runs = self._last_position, self._within, self._within_runs
-        check(point, position)
-        raw = log_costs(point.values, self._kind.direction)
-        within, runs = learn_within(within, runs, raw)
-        return SeenRun(point, median(point.values), float(np.float32(typical(raw) - offset)), offset, within, runs)
+        number = self._at + len(self._ahead)
+        point = self._points[number]
+        check_order(point, position)
+        if self._processes[number] > 1:
+            within, runs = with_variance(within, runs, self._variances[number])
+        x = float(np.float32(self._costs[number] - offset)) if offset else self._rounded[number]
+        return SeenRun(point, self._values[number], x, offset, within, runs)
 
     def _settled_offset(self, name: str) -> float | None:
         """The offset of a worker of which this series learns nothing at present; None: it may."""
@@ -250,13 +259,11 @@ class NoisySeries:
     def _calibrate(self, worker: WorkerOffset, point: Point) -> None:
         detector = self._detector
         level = middle(detector.segment) if detector.model is None else detector.model.level
-        away = typical(log_costs(point.values, self._kind.direction)) - level
+        away, value = self._costs[self._at] - level, self._values[self._at]
         self._workers = put(self._workers, calibrate(worker, away, self._policy.calibration_runs))
         self._offsets = {}
         self._judged(
-            verdicts.calibrating(
-                self._kind, point, median(point.values), detector, self._smooth, self._workers, self._policy
-            )
+            verdicts.calibrating(self._kind, point, value, detector, self._smooth, self._workers, self._policy)
         )
 
     def _learn_offsets(self, run: SeenRun, accepted: Change | None) -> None:
@@ -312,29 +319,12 @@ class NoisySeries:
         return self._returning + 1 if back else 0
 
 
-def check(point: Point, last_position: int) -> None:
-    """Raise ValueError where a point does not follow the last one, or measured nothing."""
+def check_order(point: Point, last_position: int) -> None:
+    """Raise ValueError where a point does not follow the last one."""
     if point.position <= last_position:
         raise ValueError(
             f"position {point.position} is not after {last_position}: re-judge the series with judge_history"
         )
-    if not point.values:
-        raise ValueError(f"point at position {point.position} has no values")
-
-
-def median(values: Sequence[float]) -> float:
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def learn_within(within: float, runs: int, raw: Sequence[float]) -> tuple[float, int]:
-    """The usual spread between processes, used instead of the noise while the series is young."""
-    n = len(raw)
-    if n < 2:
-        return within, runs
-    mean = added(raw) / n
-    variance = added([(away := v - mean) * away for v in raw]) / (n - 1)
-    return with_variance(within, runs, variance)
 
 
 def with_variance(within: float, runs: int, variance: float) -> tuple[float, int]:

@@ -48,10 +48,15 @@ def of_run(
     model, x, offset, point = limits.model, run.x, run.offset, run.point
     verdict, reason, since, onset = _verdict(limits, x, point.position, accepted, suspect, returning)
     numbers = {
-        **_numbers(limits, verdict, accepted, suspect),
+        **limits.numbers,
+        "suspect_runs": 0.0 if suspect is None else float(suspect.runs),
         "runs_of_level": float(runs),
         "worker_offset": math.expm1(offset),
     }
+    if limits.sees is not None and verdict is Verdict.UNSTEADY:
+        numbers["sees"] = limits.sees
+    if accepted:
+        numbers |= {"evidence": accepted.evidence, "step": math.expm1(accepted.size)}
     away = x - limits.level
     values = limits.values(offset, kind.direction)
     smoothed, smoothed_low, smoothed_high = _smoothed(kind, smooth, model.scale, offset)
@@ -60,7 +65,7 @@ def of_run(
         commit=point.commit,
         verdict=verdict,
         reason=reason,
-        policy_version=limits.policy.version,
+        policy_version=limits.policy_version,
         value=run.value,
         change=math.expm1(away),
         change_low=math.expm1(away - limits.half),
@@ -82,16 +87,6 @@ def of_run(
         numbers=numbers,
         events=events,
     )
-
-
-def _numbers(limits: Limits, verdict: Verdict, accepted: Change | None, suspect: Suspect | None) -> dict[str, float]:
-    """The figures behind a verdict: of its limits, and of the change that it saw or suspects."""
-    numbers = {**limits.numbers, "suspect_runs": 0.0 if suspect is None else float(suspect.runs)}
-    if limits.sees is not None and verdict is Verdict.UNSTEADY:
-        numbers["sees"] = limits.sees
-    if accepted:
-        numbers |= {"evidence": accepted.evidence, "step": math.expm1(accepted.size)}
-    return numbers
 
 
 def _verdict(

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import exp, sqrt
 from statistics import NormalDist, median
 from typing import Any
@@ -13,10 +12,9 @@ from sqlalchemy import Connection
 
 from backend.contract import variant_key
 from backend.regression.compare import CONFIDENCE
-from backend.regression.policy import PolicyBook
+from backend.services.github.agreement import runs_needed
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import view as queue_view
-from backend.services.regressions import ledger
 from backend.services.reports.commit_verdict import OPEN_STATES, CommitVerdict, commit_verdict
 from backend.services.runs.steadiness import Steadiness, steadiness
 from backend.store.base import commits as commit_store
@@ -185,41 +183,8 @@ def load_report(c: Connection, project: ProjectRow, sha: str, public_url: str) -
     )
 
 
-def settle(c: Connection, project: ProjectRow, sha: str, now: datetime) -> None:
-    """Store what the runs of a commit off the default branch agree on, so that board, API and report say the same."""
-    verdict = commit_verdict(c, project.slug, sha)
-    book = policy_book(c, project.slug)
-    for place in dict.fromkeys(map(_place, verdict.runs)):
-        run_ids = [run.run_id for run in verdict.runs if _place(run) == place]
-        by_series: dict[int, list[Any]] = {}
-        for run_id in run_ids:
-            for row in judgements.of_run(c, run_id):
-                by_series.setdefault(row.series_id, []).append(row)
-        agreed = [id_ for id_, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))]
-        ledger.restate_agreed(c, run_ids, agreed, now)
-
-
-def runs_needed(book: PolicyBook, place: tuple[str, str], judged: Iterable[Any]) -> int:
-    """This many runs of a suite on a testbed must agree before anything is reported as certain: the most that the
-    policies of these judgements' series require, or what the suite's requires if there are none."""
-    suite, testbed = place
-    policies = [book.of(suite=suite, benchmark=row.benchmark, metric=row.metric, testbed=testbed) for row in judged]
-    if not policies:
-        return book.of(suite=suite, testbed=testbed).sustained_runs
-    return max(policy.sustained_runs for policy in policies)
-
-
 def _place(run: CommitRun) -> tuple[str, str]:
     return run.suite, run.testbed
-
-
-def is_sustained(judged: Sequence[Any], needed: int) -> bool:
-    """Whether runs of one commit confirm each other: as many as the policy requires, each worse by itself.
-
-    On the default branch the following commits confirm a change; a pull request's head has none, so its own runs do.
-    """
-    worse = [row for row in judged if row.verdict in ("suspect", "regression")]
-    return len(worse) >= needed and len(worse) == len(judged)
 
 
 def _line(

@@ -24,8 +24,9 @@ from backend.services.base.errors import NotFound
 from backend.services.base.projects import find_project
 from backend.services.github import comment_commands
 from backend.services.github import text as github_text
+from backend.services.github.agreement import settle
 from backend.services.github.comment_commands import Answered, Asked
-from backend.services.github.commit_report import CommitReport, load_report, settle
+from backend.services.github.commit_report import CommitReport, load_report
 from backend.services.github.issue import Issue, issue
 from backend.services.github.text import Annotation, WasRed
 from backend.services.triage.detail import RegressionDetail, get_regression

@@ -20,14 +20,13 @@ from backend.services.base.confine import require_of
 from backend.services.base.errors import BadRequest, Conflict, NotFound
 from backend.services.base.principal import Principal, Scope
 from backend.services.base.projects import find_project
-from backend.services.github.commit_report import is_sustained, runs_needed
+from backend.services.github.agreement import judged_in, restate_agreed, runs_needed
 from backend.services.people import audit
 from backend.services.people.audit import Did
 from backend.services.policy.resolve import policy_book
 from backend.services.queue import request as queue_request
 from backend.services.queue.request import WantedRun
 from backend.services.queue.scheduling import Kind
-from backend.services.regressions import ledger
 from backend.services.reports.commit_verdict import CommitVerdict, commit_verdict
 from backend.services.repository import reading, sync
 from backend.services.repository.manifest import Manifest, ManifestInvalid
@@ -40,7 +39,6 @@ from backend.store.base.projects import ProjectRow
 from backend.store.github import outbox as github_outbox
 from backend.store.github import pull_requests as store
 from backend.store.github.pull_requests import Doubtful, PullRequestRow
-from backend.store.judging import judgements
 from backend.store.queue import queue
 
 log = logging.getLogger("tidemark.pull_requests")
@@ -258,18 +256,12 @@ def _settle(c: Connection, project: ProjectRow, found: Doubtful, now: datetime) 
 
     Whether there are enough runs; nothing is settled before.
     """
-    by_series: dict[int, list[Any]] = {}
-    for run_id in found.runs:
-        for row in judgements.of_run(c, run_id):
-            by_series.setdefault(row.series_id, []).append(row)
+    judged = judged_in(c, found.runs)
     book, place = policy_book(c, project.slug), (found.suite, found.testbed)
-    suspects = [rows[0] for rows in by_series.values() if any(row.verdict == "suspect" for row in rows)]
+    suspects = [rows[0] for rows in judged if any(row.verdict == "suspect" for row in rows)]
     if len(found.runs) < runs_needed(book, place, suspects):
         return False
-    sure = [
-        series_id for series_id, rows in by_series.items() if is_sustained(rows, runs_needed(book, place, rows[:1]))
-    ]
-    restated = ledger.restate_agreed(c, found.runs, sure, now)
+    restated = restate_agreed(c, book, place, found.runs, judged, now)
     if restated:
         github_outbox.want(c, restated)
     return True

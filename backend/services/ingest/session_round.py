@@ -8,46 +8,35 @@ and repeated.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, RowMapping
 
-from backend.contract import Measurement as Measured
-from backend.contract import Result, ResultStatus, Run, parse_run, variant_key
 from backend.regression.change_points import ChangeEvent
-from backend.regression.confirmation import Decision, SessionStatus, next_step, process_spread
-from backend.regression.policy import Policy
+from backend.regression.confirmation import Decision
 from backend.regression.regression_events import SessionDecided
 from backend.regression.restatements import of_events
-from backend.regression.terms import Direction
 from backend.services.base.confine import confine, require_deliverer, scope_of_deliverer
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal, require_no_workflow
 from backend.services.ingest.claims import check_worker_name
 from backend.services.ingest.round_body import Round, parse_round
+from backend.services.ingest.session_metrics import SessionMetric, judged, metrics_of_round, metrics_so_far, row_of
 from backend.services.judging.replay import conclude as conclude_state
 from backend.services.judging.state_cache import save_states, states_of
 from backend.services.judging.stored_runs import StoredRuns
-from backend.services.policy.resolve import policy_book
 from backend.services.queue.dispatch import lease_hash, publish_run
 from backend.services.regressions import apply, ledger
 from backend.services.sessions.request import MOST_SPOILED, Purpose, end, publish, queue_round
 from backend.store.base import live as live_store
-from backend.store.base import lookup, wire
+from backend.store.base import lookup
 from backend.store.judging import points as series_points
 from backend.store.judging import series as series_store
 from backend.store.regressions import points as point_store
 from backend.store.sessions import sessions as store
 from backend.store.sessions.sessions import StoredTurn
-
-JUDGED = ("gate", "watch")
-PAST_RUNS = 60
-SAME_WITHIN = 0.01
-"""A comparison of two environments continues until each metric is known to this fraction, or the rounds are used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,25 +50,6 @@ class Delivered:
     reason: str
     created: bool
     """False: exactly these bytes had been delivered before."""
-
-
-@dataclass(slots=True)
-class _Metric:
-    """One metric of one variant: the values of its processes so far."""
-
-    result: Result
-    measurement: Measured
-    suite_version: str
-    base: list[float]
-    head: list[float]
-    series_id: int | None = None
-    step: SessionStatus | None = None
-    decision: str = "continue"
-    spread: float = 0.0
-
-    @property
-    def direction(self) -> Direction:
-        return Direction(self.measurement.direction.value)
 
 
 # --- recording -------------------------------------------------------------------------------------------------------
@@ -104,14 +74,14 @@ def deliver_round(
     _check(entry, said, lease)
     check_worker_name(said.worker, entry["worker_token_id"], principal)
     # In the order in which an arriving result takes its locks: series, testbed, and the session last.
-    metrics = _metrics(c, seen, said)
+    metrics = metrics_of_round(c, seen, said)
     series_store.lock_by_id(c, sorted({m.series_id for m in metrics if m.series_id is not None}))
     apply.lock(c, seen["project_id"])
     session = store.find_session(c, seen["id"], lock=True)
     assert session is not None
     store.end_round(c, run_id, worker=said.worker, error=said.error, started=said.started_at, digest=digest, now=now)
     if session["state"] in store.OPEN:
-        _Taking(c, session, said, now).take()
+        _ArrivedRound(c, session, said, now).take_in()
         session = store.find_session(c, session["id"]) or session
     publish_run(c, entry["project_id"], run_id, "done")
     live_store.notify_work(c)
@@ -145,14 +115,14 @@ def _check(entry: RowMapping, said: Round, lease: str | None) -> None:
         raise Conflict(f"round {said.run_id} is held by worker {entry['holder']}, and this says it is of {said.worker}")
 
 
-class _Taking:
+class _ArrivedRound:
     """One round, taken in step by step. Series, testbed and session are locked."""
 
     def __init__(self, c: Connection, session: RowMapping, said: Round, now: datetime) -> None:
         self.c, self.session, self.said, self.now = c, session, said, now
         self.purpose = Purpose(session["purpose"])
 
-    def take(self) -> None:
+    def take_in(self) -> None:
         c, session, said = self.c, self.session, self.said
         self._keep_turns()
         if said.status == "failed":
@@ -163,8 +133,8 @@ class _Taking:
             return
         done = session["rounds_done"] + 1
         store.change_session(c, session["id"], state="running", worker=said.worker, rounds_done=done)
-        metrics = _judged(c, session, _metrics(c, session, None), self.now)
-        store.replace_series(c, session["id"], [_row(m) for m in metrics])
+        metrics = judged(c, session, metrics_so_far(c, session), self.now)
+        store.replace_series(c, session["id"], [row_of(m) for m in metrics])
         if not metrics:
             self._finish("failed", "base and head have no metric in common that is judged")
         elif self.purpose is Purpose.COMPARE:
@@ -218,7 +188,7 @@ class _Taking:
 
     # --- confirm and bisect
 
-    def _decide(self, metrics: Sequence[_Metric], done: int) -> None:
+    def _decide(self, metrics: Sequence[SessionMetric], done: int) -> None:
         """The lead's word ends the session; the other metrics are told of where they are clear as well."""
         lead = self._lead(metrics)
         if lead is None:
@@ -233,7 +203,7 @@ class _Taking:
         if self.purpose is Purpose.CONFIRM:
             conclude(self.c, self.session, metrics, self.now)
 
-    def _lead(self, metrics: Sequence[_Metric]) -> _Metric | None:
+    def _lead(self, metrics: Sequence[SessionMetric]) -> SessionMetric | None:
         return next((m for m in metrics if m.series_id == self.session["lead_series_id"]), None)
 
     def _asked(self) -> str:
@@ -252,7 +222,7 @@ class _Taking:
 
     # --- compare
 
-    def _go_on_comparing(self, metrics: Sequence[_Metric], done: int) -> None:
+    def _go_on_comparing(self, metrics: Sequence[SessionMetric], done: int) -> None:
         unclear = [m for m in metrics if m.measurement.role.value == "gate" and m.decision == "unclear"]
         if unclear and done < self.session["max_rounds"]:
             publish(self.c, self.session, "running")
@@ -263,7 +233,7 @@ class _Taking:
         self._finish("decided", f"head against base: {counted}", "undecided" if unclear else None)
 
 
-def _in_words(lead: _Metric, decision: Decision) -> str:
+def _in_words(lead: SessionMetric, decision: Decision) -> str:
     step = lead.step
     assert step is not None
     said = {
@@ -276,115 +246,10 @@ def _in_words(lead: _Metric, decision: Decision) -> str:
     )
 
 
-# --- statistics ------------------------------------------------------------------------------------------------------
-
-
-def _metrics(c: Connection, session: RowMapping, said: Round | None) -> list[_Metric]:
-    """The judged metrics of the arms that count, with their series; of a round just read, or of all that are stored."""
-    if said is not None:
-        arms: Iterable[tuple[str, Run]] = [(arm, run) for arm, run, _ in said.turns]
-    else:
-        turns = store.turns_of(c, session["id"], with_documents=True)
-        arms = [(t.arm, parse_run(t.document)) for t in turns if t.counted and t.document is not None]
-    found: dict[tuple[str, ...], _Metric] = {}
-    for arm, run in arms:
-        for result in run.results:
-            if result.status is not ResultStatus.OK:
-                continue
-            for measurement in result.measurements:
-                if measurement.role.value not in JUDGED:
-                    continue
-                key: tuple[str, ...] = (
-                    run.suite,
-                    result.benchmark,
-                    variant_key(result.variant),
-                    result.preset,
-                    measurement.metric,
-                    run.suite_version,
-                )
-                metric = found.setdefault(key, _Metric(result, measurement, run.suite_version, [], []))
-                values = metric.base if arm == "base" else metric.head
-                values += [float(v) for v in measurement.processes or (measurement.value,)]
-    both = {key: metric for key, metric in found.items() if said is not None or (metric.base and metric.head)}
-    ids = lookup.series_by_keys(c, session["project_id"], session["testbed_id"], list(both))
-    for named, metric in both.items():
-        metric.series_id = ids.get(named)
-    return list(both.values())
-
-
-def _judged(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> list[_Metric]:
-    known = [metric.series_id for metric in metrics if metric.series_id is not None]
-    past = series_points.load_points(c, known, around=series_points.NO_LIMIT, before=PAST_RUNS) if known else {}
-    rows = {row.id: row for row in series_store.lock_by_id(c, known)} if known else {}
-    comparing = session["purpose"] == Purpose.COMPARE.value
-    runs_of = StoredRuns(now)
-    book = policy_book(c, session["project"])
-    judged = []
-    for metric in metrics:
-        if min(*metric.base, *metric.head) <= 0 and not metric.measurement.exact:
-            continue  # a change is a ratio of costs
-        points = past.get(metric.series_id or -1, [])
-        policy = book.of(suite=session["suite"], testbed=session["testbed"])
-        if points and metric.series_id is not None:
-            policy = runs_of.of(c, points[-1]).policy_of(rows[metric.series_id])
-        runs: list[Sequence[float]] = [point.processes for point in points]
-        if comparing and len(runs) < 2:
-            runs = [metric.base, metric.head]
-        metric.spread = 0.0 if metric.measurement.exact else process_spread(runs, policy)
-        metric.step = _step(metric, policy)
-        metric.decision = _compared(metric, policy) if comparing else metric.step.decision.value
-        judged.append(metric)
-    return judged
-
-
-def _step(metric: _Metric, policy: Policy) -> SessionStatus:
-    if metric.measurement.exact and min(*metric.base, *metric.head) <= 0:
-        # Counters may be 0, where no ratio is; one more keeps "none" and "some" apart.
-        base, head = [v + 1 for v in metric.base], [v + 1 for v in metric.head]
-        return next_step(base, head, metric.direction, 0.0, policy)
-    return next_step(metric.base, metric.head, metric.direction, metric.spread, policy)
-
-
-def _compared(metric: _Metric, policy: Policy) -> str:
-    """Verdict on one metric of two environments: slower, faster, same, or unclear as yet."""
-    assert metric.step is not None
-    low, high = metric.step.low, metric.step.high
-    if metric.step.processes_a_side < 2:
-        return "unclear"
-    if low > 0 and metric.step.change >= SAME_WITHIN:
-        return "slower"
-    if high < 0 and metric.step.change <= -SAME_WITHIN:
-        return "faster"
-    return "same" if -policy.min_change < low and high < policy.min_change else "unclear"
-
-
-def _row(metric: _Metric) -> dict[str, Any]:
-    step = metric.step
-    assert step is not None
-    return {
-        "series_id": metric.series_id,
-        "benchmark": metric.result.benchmark,
-        "variant_key": variant_key(metric.result.variant),
-        "metric": metric.measurement.metric,
-        "unit": metric.measurement.unit,
-        "direction": metric.measurement.direction.value,
-        "role": metric.measurement.role.value,
-        "base": metric.base,
-        "head": metric.head,
-        "change": wire.real(step.change),
-        "low": wire.real(step.low),
-        "high": wire.real(step.high if math.isfinite(step.high) else None),
-        "decision": metric.decision,
-        "processes_a_side": step.processes_a_side,
-        "needed_a_side": step.needed_a_side,
-        "spread": wire.real(metric.spread),
-    }
-
-
 # --- what it means for the regression --------------------------------------------------------------------------------
 
 
-def conclude(c: Connection, session: RowMapping, metrics: Sequence[_Metric], now: datetime) -> None:
+def conclude(c: Connection, session: RowMapping, metrics: Sequence[SessionMetric], now: datetime) -> None:
     """Confirmed and withdrawn become part of the history of each series that had raised the suspect."""
     points = point_store.of_regressions(c, [session["regression_id"]])
     onsets = {point.series_id: point.onset_position for point in points if point.state == "suspect"}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from backend.contract import variant_key
-from backend.regression.cause.machines import TIME_SUFFIXES
 from backend.regression.joint.stream import log_costs
-from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, Floats, JointRun, JointSeries, SessionResult
+from backend.regression.joint.terms import Floats, JointRun, SessionResult
 from backend.regression.policy import PolicyBook
-from backend.regression.terms import Direction, Role
-from backend.services.regressions.causes import only_documentation, witness_of
+from backend.services.regressions import joint_input
+from backend.services.regressions.causes import only_documentation
 from backend.store.ingest import record as ingest_store
 from backend.store.joint.incidents import ArrivedRun, JointRunRow, JointSeriesRow
 from backend.store.sessions.sessions import StoredTurn
@@ -35,7 +33,13 @@ class Columns:
     def __init__(self, suite: str, rows: Sequence[JointSeriesRow], policies: PolicyBook) -> None:
         self.suite = suite
         newest = {_key_of(row): row for row in rows}
-        self.series = [_joint_series(key, row, policies) for key, row in newest.items()]
+        beds: dict[Key, set[str]] = {}
+        for row in rows:
+            beds.setdefault(_key_of(row), set()).add(row.testbed)
+        self.series = [
+            joint_input.joint_series(row, policies, id=" ".join(key), benchmark=" ".join(key[:3]), testbeds=beds[key])
+            for key, row in newest.items()
+        ]
         self.signs: Floats = np.array([s.sign for s in self.series])
         self.testbeds = sorted({row.testbed for row in rows})
         self._number = {key: number for number, key in enumerate(newest)}
@@ -81,50 +85,22 @@ def _key_of(row: JointSeriesRow) -> Key:
     return Key(row.benchmark, row.variant_key, row.preset, row.metric)
 
 
-def _joint_series(key: Key, row: JointSeriesRow, policies: PolicyBook) -> JointSeries:
-    return JointSeries(
-        id=" ".join(key),
-        suite=row.suite,
-        benchmark=" ".join(key[:3]),
-        role=Role(row.role),
-        sign=1.0 if row.direction == Direction.LOWER else -1.0,
-        exact=row.exact,
-        machine_bound=not row.exact and row.unit not in SIZES,
-        min_change=policies.of(suite=row.suite, benchmark=row.benchmark, metric=row.metric).min_change,
-    )
-
-
 def joint_run(columns: Columns, arrived: ArrivedRun, stored: JointRunRow) -> JointRun:
     """A stored run of the suite."""
     document = ingest_store.unpack_document(stored.document)
     cost, spread, _ = columns.costs([document])
-    seen = witness_of(document, stored.id, arrived.position, stored.worker or "", None, stored.fingerprint or {})
-    return JointRun(
-        position=arrived.position,
+    seen = joint_input.witness_of(
+        document, stored.id, arrived.position, stored.worker or "", None, stored.fingerprint or {}
+    )
+    return joint_input.joint_run(
+        seen,
         testbed=arrived.testbed,
-        worker=seen.worker,
         timestamp=stored.measured_at.timestamp(),
         cost=cost,
         spread=spread,
-        environment=seen.environment,
         suite_version={columns.suite: document.get("suite_version", "1")},
-        canary={
-            name: math.log(value) if name.endswith(TIME_SUFFIXES) else -math.log(value)
-            for name, (value, _) in seen.canary.items()
-        },
-        throttle=seen.throttle - HARMLESS_THROTTLE,
-        clock_mhz=_clock(document.get("telemetry") or {}),
-        foreign_processes=seen.foreign_processes,
-        # A processor's load is the benchmark's own; an accelerator's host is idle beside it.
-        load=seen.load_1m if seen.environment.get("accelerator") else None,
         docs_only=stored.untouched or only_documentation([stored.changed_paths]),
     )
-
-
-def _clock(telemetry: Mapping[str, Any]) -> float | None:
-    clock = telemetry.get("sm_clock_mhz")
-    middle = clock.get("p50") if isinstance(clock, dict) else clock
-    return float(middle) if isinstance(middle, int | float) else None
 
 
 def session_result(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -15,14 +14,15 @@ from sqlalchemy import Connection
 from backend.contract import variant_key
 from backend.regression.apply_event import leading
 from backend.regression.cause.attribution import CanaryShift, Cause, CauseName, Evidence, attribute
-from backend.regression.cause.machines import NOT_COMPARED, TIME_SUFFIXES
+from backend.regression.cause.machines import TIME_SUFFIXES
 from backend.regression.change_points import KnownPoint
 from backend.regression.grouping import Group
 from backend.regression.incidents import ReportedIncident, cause_of
-from backend.regression.joint.terms import HARMLESS_THROTTLE, SIZES, JointRun, JointSeries
+from backend.regression.joint.terms import Floats, JointSeries
 from backend.regression.joint.window import WindowEvidence, examine_window
 from backend.regression.regression_state import TrackedRegression
-from backend.regression.terms import ChangeKind, Direction, Role
+from backend.regression.terms import ChangeKind
+from backend.services.regressions.joint_input import Witness, joint_run, joint_series, witness_of
 from backend.services.regressions.ledger import AlarmContext
 from backend.store.ingest import record as ingest_store
 from backend.store.judging import onsets as store
@@ -37,22 +37,6 @@ NEAREST_AFTER = 6
 MOST_SERIES = 300
 # Paths that no benchmark reads.
 DOCUMENTATION = ("*.md", "*.rst", "*.txt", "docs/*", "doc/*", "LICENSE*", "CHANGELOG*", ".github/*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Witness:
-    """One run near an onset, as evidence."""
-
-    run_id: str
-    position: int
-    worker: str
-    change: float | None
-    environment: Mapping[str, str]
-    canary: Mapping[str, tuple[float, float]]
-    """Name to (reading, its own noise)."""
-    throttle: frozenset[str]
-    foreign_processes: int
-    load_1m: float | None
 
 
 class Causes:
@@ -142,7 +126,6 @@ def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: flo
             canary=_canaries(before, after),
             throttle=tuple(sorted(_usual_throttle(after) - _usual_throttle(before))),
             foreign_processes=_more_foreign_processes(before, after),
-            load_1m=after[-1].load_1m,
             worker=after[0].worker if window is None else window.worker,
             other_workers_agree=others_agree,
             signals=() if window is None else window.signals,
@@ -167,32 +150,6 @@ def _run_at_hand(c: Connection, context: AlarmContext, change: float) -> _RunAtH
 def _witness(row: Any) -> Witness:
     document = {} if row.document is None else ingest_store.unpack_document(row.document)
     return witness_of(document, row.run_id, row.position, row.worker or "", row.change, row.fingerprint or {})
-
-
-def witness_of(
-    document: Mapping[str, Any],
-    run_id: str,
-    position: int,
-    worker: str,
-    change: float | None,
-    environment: Mapping[str, Any],
-) -> Witness:
-    """A run as delivered, as evidence."""
-    telemetry = document.get("telemetry") or {}
-    throttle = telemetry.get("throttle")
-    foreign, load = telemetry.get("foreign_processes"), telemetry.get("load_1m")
-    return Witness(
-        run_id=run_id,
-        position=position,
-        worker=worker,
-        change=change,
-        environment={name: str(value) for name, value in environment.items() if name not in NOT_COMPARED},
-        canary=dict(filter(None, (_reading(entry) for entry in document.get("canary") or ()))),
-        throttle=frozenset(map(str, throttle)) if isinstance(throttle, list) else frozenset(),
-        # A processor is always shared, and what is judged there is a ratio to a yardstick that shares it too.
-        foreign_processes=foreign if isinstance(foreign, int) and environment.get("accelerator") else 0,
-        load_1m=float(load) if isinstance(load, int | float) else None,
-    )
 
 
 # --- all series jointly -----------------------------------------------------------------------------------------------
@@ -225,23 +182,29 @@ def _window(
         values.setdefault(row.run_id, {})[row.series_id] = row.value
     values[context.run_id] = _values_now(run.document, beside)
     series = [
-        JointSeries(
+        joint_series(
+            s,
+            context.policies,
             id=str(s.id),
-            suite=s.suite,
             benchmark=f"{s.benchmark} {s.variant_key} {s.preset}",
-            role=Role(s.role),
-            sign=1.0 if s.direction == Direction.LOWER else -1.0,
-            exact=s.exact,
-            machine_bound=s.unit not in SIZES,
-            min_change=context.policies.of(
-                suite=s.suite, benchmark=s.benchmark, metric=s.metric, testbed=context.testbed
-            ).min_change,
+            testbeds=[context.testbed],
         )
         for s in beside
     ]
     ids = [s.id for s in beside]
     runs = [
-        [_joint_run(w, n, series, ids, values.get(w.run_id, {})) for n, w in enumerate(side)]
+        [
+            joint_run(
+                witness,
+                testbed="",
+                timestamp=float(number),
+                cost=_cost(series, ids, values.get(witness.run_id, {})),
+                spread=np.full(len(series), np.nan),
+                suite_version={run.suite: run.suite_version},
+                docs_only=False,
+            )
+            for number, witness in enumerate(side)
+        ]
         for side in (before, after)
     ]
     return examine_window(series, runs[0], runs[1], lead=0)
@@ -260,37 +223,14 @@ def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int,
     return found
 
 
-def _joint_run(
-    witness: Witness, number: int, series: Sequence[JointSeries], ids: Sequence[int], values: Mapping[int, float]
-) -> JointRun:
+def _cost(series: Sequence[JointSeries], ids: Sequence[int], values: Mapping[int, float]) -> Floats:
+    """Log cost of each series in one run; NaN where it measured none."""
     measured = np.array([values.get(series_id, np.nan) for series_id in ids], dtype=np.float64)
-    signs = np.array([s.sign for s in series])
-    cost = signs * np.log(np.where(measured > 0, measured, np.nan))
-    return JointRun(
-        position=witness.position,
-        testbed="",
-        worker=witness.worker,
-        timestamp=float(number),
-        cost=cost,
-        spread=np.full(len(series), np.nan),
-        canary={
-            name: math.log(value) if name.endswith(TIME_SUFFIXES) else -math.log(value)
-            for name, (value, _) in witness.canary.items()
-        },
-        throttle=witness.throttle - HARMLESS_THROTTLE,
-        foreign_processes=witness.foreign_processes,
-        load=witness.load_1m,
-    )
+    cost: Floats = np.array([s.sign for s in series]) * np.log(np.where(measured > 0, measured, np.nan))
+    return cost
 
 
 # --- one run beside another ------------------------------------------------------------------------------------------
-
-
-def _reading(entry: Mapping[str, Any]) -> tuple[str, tuple[float, float]] | None:
-    told = [entry[side] for side in ("before", "after") if (entry.get(side) or 0) > 0]
-    if not told:
-        return None
-    return entry["name"], (sum(told) / len(told), entry.get("own_noise") or 0.0)
 
 
 def _canaries(before: Sequence[Witness], after: Sequence[Witness]) -> tuple[CanaryShift, ...]:

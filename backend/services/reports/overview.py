@@ -14,7 +14,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import overview as store
-from backend.store.reports.overview import Project, WorkerRow, WorkerRun
+from backend.store.reports.overview import FirstRunRow, Project, WorkerRow, WorkerRun
 
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)
@@ -27,20 +27,8 @@ class FirstRun:
 
     project: str
     worker: str | None  # one that is alive, of a wanted testbed where runs wait
-    commits: int
-    newest_sha: str | None
     sync_error: str | None
-    manifest_error: str | None
-    skipped: int
-    requested: int
-    waiting: int
-    wanted_testbeds: tuple[str, ...]
-    running_id: str | None
-    progress: Mapping[str, Any]
-    failed: int
-    failed_error: str | None
-    first_result_id: str | None
-    first_result_at: datetime | None
+    had: FirstRunRow
 
     @property
     def worker_connected(self) -> bool:
@@ -48,15 +36,15 @@ class FirstRun:
 
     @property
     def commit_seen(self) -> bool:
-        return self.commits > 0
+        return self.had.commits > 0
 
     @property
     def run_requested(self) -> bool:
-        return self.requested > 0
+        return self.had.requested > 0
 
     @property
     def done(self) -> bool:
-        return self.first_result_id is not None
+        return self.had.first_result_id is not None
 
 
 class WorkerState(StrEnum):
@@ -154,16 +142,7 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
         for worker in load_workers(c, now=now, live_s=live_s, of={found.slug}).workers
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
-    return FirstRun(
-        **{
-            **row._asdict(),
-            "wanted_testbeds": tuple(row.wanted_testbeds),
-            "progress": row.progress or {},
-        },
-        project=found.slug,
-        worker=live[0].name if live else None,
-        sync_error=summary.sync_error,
-    )
+    return FirstRun(project=found.slug, worker=live[0].name if live else None, sync_error=summary.sync_error, had=row)
 
 
 def load_workers(

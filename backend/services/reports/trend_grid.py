@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from backend.store.reports.trends import TrendSeries
 
 CONFIDENCE_99 = 2.576
+BAND = 0.1, 0.9
+"""The middle 80 %."""
 USUAL_NOISE = 0.01  # of a series that has not shown yet how noisy it is
 Floats = NDArray[np.float64]
 
@@ -118,8 +120,7 @@ def mean_of(grid: Grid, least: float) -> Mean:
     line, band_low, band_high = (np.full(grid.at.size, np.nan) for _ in range(3))
     if known.any():
         line[known] = np.exp(np.nanmean(logs[:, known], axis=0))
-        edges = np.nanquantile(logs[:, known], (0.1, 0.9), axis=0)
-        band_low[known], band_high[known] = np.exp(edges)
+        band_low[known], band_high[known] = (np.exp(_quantile(logs[:, known], share)) for share in BAND)
     return Mean(
         series=len(grid.series),
         compared=compared,
@@ -132,6 +133,17 @@ def mean_of(grid: Grid, least: float) -> Mean:
         band_low=numbers(band_low),
         band_high=numbers(band_high),
     )
+
+
+def _quantile(rows: Floats, share: float) -> Floats:
+    """Of the numbers of each column, of which each has one; between two of them in proportion. (What numpy offers for
+    columns with gaps takes them one by one.)"""
+    ordered = np.sort(rows, axis=0)  # what is no number comes last
+    place = share * (np.isfinite(rows).sum(axis=0) - 1)
+    below, above = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+    columns = np.arange(rows.shape[1])
+    found: Floats = ordered[below, columns] * (1 - place + below) + ordered[above, columns] * (place - below)
+    return found
 
 
 def numbers(values: Floats) -> tuple[float | None, ...]:

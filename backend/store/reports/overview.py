@@ -31,6 +31,8 @@ class Project:
 
 
 class FirstRunRow(NamedTuple):
+    """What a project has had so far of commits, runs and results."""
+
     commits: int
     newest_sha: str | None
     skipped: int
@@ -39,7 +41,7 @@ class FirstRunRow(NamedTuple):
     waiting: int
     wanted_testbeds: list[str]
     running_id: str | None
-    progress: dict[str, Any] | None
+    progress: dict[str, Any]
     failed: int
     failed_error: str | None
     first_result_id: str | None
@@ -122,7 +124,7 @@ _FIRST_RUN = text(
          (SELECT count(*) FROM run WHERE project_id = :project AND state = 'queued'),
          (SELECT coalesce(array_agg(DISTINCT t.name), '{}') FROM run r JOIN testbed t ON t.id = r.testbed_id
           WHERE r.project_id = :project AND r.state = 'queued'),
-         running.id, running.progress,
+         running.id, coalesce(running.progress, '{}'),
          (SELECT count(*) FROM run WHERE project_id = :project AND state = 'failed'),
          failed.error, first.id, first.received_at
        FROM (SELECT) AS one

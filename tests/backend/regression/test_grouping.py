@@ -6,7 +6,7 @@ from backend.regression.grouping import SeriesChange, belongs, group, same_onset
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
 
 
-def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, weight=1.0, noise=None, exact=False):
+def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, noise=None, exact=False):
     point = ChangePoint(
         kind=ChangeKind.STEP,
         direction=ChangeDirection.REGRESSION if size > 0 else ChangeDirection.IMPROVEMENT,
@@ -21,7 +21,7 @@ def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, wei
         baseline=1.0,
         level=1.0 + size,
     )
-    return SeriesChange(series, "cpu", "moe.layer", series, role, point, weight, exact, noise)
+    return SeriesChange(series, "cpu", "moe.layer", series, role, point, exact, noise)
 
 
 def test_changes_of_one_onset_are_one_group_led_by_what_users_feel_most():
@@ -40,7 +40,7 @@ def test_onsets_three_commits_apart_may_be_one_and_four_apart_are_two():
 def test_a_blurred_change_joins_the_sharp_one_inside_its_range():
     (found,) = group([change("noisy", 57, width=8), change("sharp", 50)])
     assert found.onset_position == 50
-    assert (found.range_start, found.range_end) == (50, 50)
+    assert len(found.members) == 2
 
 
 def test_a_regression_and_an_improvement_of_one_commit_are_two_groups():

@@ -20,7 +20,8 @@ from backend import contract
 from backend.services.base import projects
 from backend.services.base.config import ServiceConfig
 from backend.services.github import outbox as github_outbox
-from backend.services.github.commit_report import load_report, settle
+from backend.services.github.agreement import settle
+from backend.services.github.commit_report import load_report
 from backend.services.github.outbox import MOST_ATTEMPTS, GitHubSender
 from backend.services.github.pull_requests import confirm_all
 from backend.services.github.text import check, comment, plain, red_of

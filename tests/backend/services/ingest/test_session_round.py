@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,130 +9,29 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from backend.regression.confirmation import most_rounds
 from backend.regression.joint.terms import Ask
-from backend.regression.policy import Policy
 from backend.services.base.errors import BadRequest, Conflict
-from backend.services.base.principal import Principal, Via
-from backend.services.ingest import session_round as rounds
 from backend.services.joint.questions import Questions
 from backend.services.joint.status import joint_status
 from backend.services.plans import measuring
-from backend.services.queue import dispatch
-from backend.services.queue.dispatch import Protection, WorkerHello
 from backend.services.sessions import request as confirm
 from backend.services.sessions import views as session_views
 from backend.services.triage import triage
 from tests.backend.services.counting import counted
-
-ROOT = Principal(name="worker", scopes=frozenset({"worker", "write"}), project_id=None, via=Via.TOKEN)
-QUIET = [100.0] * 24
-SPEC = {"benchmarks": ["gpt.*"], "command": None, "preset": "cpu", "variants": [], "policy": {}}
-
-MOST_ROUNDS = most_rounds(Policy())
-
-
-@pytest.fixture
-def watched(loom: Any) -> Any:
-    """A project with a repository, a living worker, and a history that has just become slower by a fifth."""
-    loom.history(QUIET)
-    hello(loom, "box-02")
-    connect(loom)
-    return loom
-
-
-def hello(loom: Any, name: str, testbed: str = "cpu") -> None:
-    told = WorkerHello(worker=name, testbed=testbed, version="", capabilities={}, protection=Protection.NONE)
-    dispatch.say_hello(loom.connection, told, loom.now)
-
-
-def connect(loom: Any) -> None:
-    loom.connection.execute(text("UPDATE project SET repository_url = 'file:///srv/loom.git', trusted = true"))
-
-
-def asked_run(loom: Any, position: int, value: float, spec: Mapping[str, Any] = SPEC) -> Any:
-    """A run that was asked for, as all runs of a worker are; its spec is what a session is made of."""
-    run = loom.run_of(position, [loom.measurement("step_ms", value, seed=position)])
-    loom.connection.execute(
-        text("INSERT INTO commit (project_id, sha) SELECT id, :sha FROM project ON CONFLICT DO NOTHING"),
-        {"sha": run["commit"]},
-    )
-    loom.connection.execute(
-        text(
-            """INSERT INTO branch_commit (branch_id, position, commit_id)
-               SELECT b.id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha WHERE b.name = 'main'"""
-        ),
-        {"sha": run["commit"], "position": position},
-    )
-    loom.connection.execute(
-        text(
-            """INSERT INTO run (id, project_id, commit_id, testbed_id, suite, state, kind, spec)
-               SELECT :id, k.project_id, k.id, t.id, 'gpt', 'leased', 'main', CAST(:spec AS jsonb)
-               FROM commit k, testbed t WHERE k.sha = :sha AND t.name = 'cpu'"""
-        ),
-        {"id": run["id"], "sha": run["commit"], "spec": json.dumps(spec)},
-    )
-    return loom.deliver(run)
-
-
-def waiting(loom: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    return [
-        (run_id, spec)
-        for run_id, spec in loom.rows(
-            "SELECT id, spec FROM run WHERE session_id IS NOT NULL AND state = 'queued' ORDER BY requested_at, id"
-        )
-    ]
-
-
-def round_of(loom: Any, base: float, head: float, *, seed: int = 0, **more: Any) -> dict[str, Any]:
-    """The waiting round, as a worker would deliver it."""
-    ((run_id, spec),) = waiting(loom)
-    task = spec["session"]
-    chance = random.Random(seed)
-    turns = []
-    for number, letter in enumerate(task["order"]):
-        arm = {"A": "base", "B": "head"}[letter]
-        value = {"base": base, "head": head}[arm] * (1 + chance.gauss(0, 0.003))
-        measured = {"metric": "step_ms", "unit": "ms", "direction": "lower", "role": "gate", "value": value}
-        measured |= {"processes": [value], "samples": [[value, value]], "samples_taken": [2]}
-        run = loom.run_of(0, [measured], id=f"{run_id}-{number}", commit=task[arm]["commit"], parents=[])
-        turns.append({"number": number, "arm": arm, "run": run})
-    return {
-        "schema": "tidemark.session/1",
-        "id": run_id,
-        "project": "northsea/loom",
-        "testbed": "cpu",
-        "worker": "box-02",
-        "attempt": 1,
-        "status": "ok",
-        "error": None,
-        "turns": turns,
-        **more,
-    }
-
-
-def deliver(loom: Any, said: Mapping[str, Any], lease: str | None = None) -> rounds.Delivered:
-    return rounds.deliver_round(
-        loom.connection, said["id"], json.dumps(said).encode(), lease=lease, principal=ROOT, now=loom.now
-    )
-
-
-def lease(loom: Any) -> str:
-    """Gives the waiting round to a worker; the lease."""
-    ((run_id, _),) = waiting(loom)
-    loom.connection.execute(
-        text("UPDATE run SET state = 'leased', lease_hash = :hash WHERE id = :id"),
-        {"id": run_id, "hash": dispatch.lease_hash("a lease")},
-    )
-    return run_id
-
-
-def states(loom: Any) -> list[str]:
-    return [state for (state,) in loom.rows("SELECT state FROM regression ORDER BY id")]
-
-
-def sessions(loom: Any) -> list[tuple[str, str | None]]:
-    return loom.rows("SELECT state, decision FROM session ORDER BY id")
+from tests.backend.services.ingest.sessions_of_loom import (
+    MOST_ROUNDS,
+    QUIET,
+    asked_run,
+    choose,
+    connect,
+    deliver,
+    hello,
+    lease,
+    round_of,
+    sessions,
+    states,
+    waiting,
+)
 
 
 def test_a_suspect_asks_at_once_for_the_two_commits_and_its_own_variant_only(watched: Any) -> None:
@@ -199,11 +96,6 @@ def test_a_small_difference_asks_for_more_rounds_until_the_processes_are_used_up
     assert view.rounds_done == len(orders) and len(view.series[0].base) == 2 * len(orders) <= 12
 
 
-def choose(loom: Any, table: Mapping[str, Any]) -> None:
-    chosen = text("UPDATE project SET settings = settings || CAST(:chosen AS jsonb)")
-    loom.connection.execute(chosen, {"chosen": json.dumps({"policy": {"table": table}})})
-
-
 @pytest.mark.parametrize(("processes", "rounds_at_most"), [(3, 1), (12, 6), (13, 6), (24, 12)])
 def test_the_policy_of_the_series_says_how_many_rounds_its_sessions_have(
     watched: Any, processes: int, rounds_at_most: int
@@ -259,22 +151,6 @@ def test_the_joint_detector_asks_within_the_sessions_of_the_day(watched: Any, al
     assert (asked is not None) == asks
     assert watched.value("SELECT count(*) FROM session") == 1 + asks
     assert bool(joint_status(watched.connection, "northsea/loom", watched.now)) == (allowed <= 2)
-
-
-@pytest.mark.parametrize("processes", [12, 16])
-def test_a_session_that_cannot_tell_ends_with_the_processes_of_the_policy(loom: Any, processes: int) -> None:
-    for position in range(24):
-        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, noise=0.04)]))
-    hello(loom, "box-02")
-    connect(loom)
-    choose(loom, {"session_max_processes": processes})
-    asked_run(loom, 24, 150.0)
-    number, taken = 0, None
-    while taken is None or taken.state != "decided":
-        taken = deliver(loom, round_of(loom, 100.0, 103.9, seed=number))
-        number += 1
-    view = session_views.session_view(loom.connection, taken.session_id)
-    assert (taken.decision, len(view.series[0].base), number) == ("undecided", processes, processes // 2)
 
 
 def test_the_runs_behind_a_session_are_read_once_however_many_metrics_they_have(loom: Any) -> None:
@@ -392,52 +268,6 @@ def test_what_a_session_confirmed_is_fixed_by_the_next_commits_that_take_it_back
     for position in range(25, 25 + good):
         asked_run(watched, position, 100.0)
     assert states(watched) == [stands] and watched.red() == [24]
-
-
-def compare(loom: Any, *, rounds_at_most: int = MOST_ROUNDS) -> str:
-    """Asks for a comparison of a commit with itself in another environment."""
-    ((project, testbed, commit),) = loom.rows(
-        "SELECT p.id, t.id, k.id FROM project p, testbed t, commit k WHERE t.name = 'cpu' AND k.sha = :sha",
-        sha=loom.sha_of(23),
-    )
-    request = confirm.SessionRequest(
-        project_id=project,
-        testbed_id=testbed,
-        suite="gpt",
-        purpose=confirm.Purpose.COMPARE,
-        base_commit_id=commit,
-        head_commit_id=commit,
-        spec=SPEC,
-        requested_by="ada",
-        base_setup={},
-        head_setup={"pip": "torch==2.14.0"},
-        max_rounds=rounds_at_most,
-    )
-    return confirm.request_session(loom.connection, request, loom.now)
-
-
-@pytest.mark.parametrize(("head", "word"), [(110.0, "slower"), (92.0, "faster"), (100.1, "same")])
-def test_two_environments_are_compared_without_touching_a_series(watched: Any, head: float, word: str) -> None:
-    session_id = compare(watched)
-    ((_, spec),) = waiting(watched)
-    assert spec["session"]["head"]["setup"] == {"pip": "torch==2.14.0"} and spec["session"]["base"]["setup"] == {}
-    before = watched.verdicts()
-    while waiting(watched):
-        deliver(watched, round_of(watched, 100.0, head))
-    view = session_views.session_view(watched.connection, session_id)
-    assert (view.state, [series.decision for series in view.series]) == ("decided", [word])
-    assert watched.verdicts() == before and states(watched) == []
-
-
-def test_a_comparison_ends_after_its_rounds_even_if_it_is_unclear(loom: Any) -> None:
-    for position in range(24):
-        loom.deliver(loom.run_of(position, [loom.measurement("step_ms", 100.0, seed=position, noise=0.05)]))
-    session_id = compare(loom, rounds_at_most=2)
-    for number in range(2):
-        deliver(loom, round_of(loom, 100.0, 103.0, seed=number))
-    view = session_views.session_view(loom.connection, session_id)
-    assert view.state == "decided" and view.rounds_done == 2
-    assert [series.decision for series in view.series] == ["unclear"]
 
 
 def test_a_round_whose_session_was_called_off_meanwhile_is_taken_in_and_changes_nothing(watched: Any) -> None:

@@ -55,3 +55,15 @@ def test_a_change_below_the_policys_is_none() -> None:
 
 def test_the_level_is_the_geometric_mean_at_the_head() -> None:
     assert level(grid([1.0, 2.0], [1.0, 8.0]), [0, 1]) == pytest.approx(4.0)
+
+
+def test_the_band_is_the_middle_of_the_series_that_are_known_by_then() -> None:
+    values = np.random.default_rng(1).normal(10, 1, (9, 6))
+    values[3:7, :3] = np.nan
+    of_nine = tuple(range(9))
+    found = Grid([one(n) for n in of_nine], np.arange(6), np.arange(6), values, 3, 5)
+    mean = mean_of(found, 0.05)
+    logs = np.log(values[:, 3:4] / values)
+    low, high = np.exp(np.nanquantile(logs, (0.1, 0.9), axis=0))
+    assert mean.band_low == pytest.approx(low, abs=1e-5)
+    assert mean.band_high == pytest.approx(high, abs=1e-5)

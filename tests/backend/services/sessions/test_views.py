@@ -9,7 +9,7 @@ import pytest
 from backend.services.base.errors import NotFound
 from backend.services.sessions import views as session_views
 from tests.backend.services.counting import counted
-from tests.backend.services.ingest.test_session_round import QUIET, compare, connect, deliver, hello, round_of
+from tests.backend.services.ingest.sessions_of_loom import QUIET, compare, connect, deliver, hello, round_of
 
 
 @pytest.fixture

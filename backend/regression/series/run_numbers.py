@@ -1,0 +1,90 @@
+"""The runs of many series as numbers: value, log cost and spread of each, computed together.
+
+A run that arrives, a history that is judged and one that is replayed are entered by this same code, so that what a
+detector sees of a run does not depend on the way it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from backend.regression.cost import log_costs
+from backend.regression.detector.density import Floats, Ints
+from backend.regression.terms import Direction, Point
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunNumbers:
+    """Of each of N runs, in order."""
+
+    medians: Floats
+    """The value of a run: the median of its processes, in the metric's unit (N)."""
+    costs: Floats
+    """What is typical of the log costs of its processes (N)."""
+    variances: Floats
+    """Of the log costs of its processes; 0 where there is one (N)."""
+    processes: Ints
+    """How many it has (N)."""
+
+    def split(self, sizes: Iterable[int]) -> list[RunNumbers]:
+        """The first so many runs, the next so many, and so on."""
+        found, start = [], 0
+        for size in sizes:
+            part = slice(start, start + size)
+            found.append(RunNumbers(self.medians[part], self.costs[part], self.variances[part], self.processes[part]))
+            start += size
+        return found
+
+
+def numbers_of_each(series: Sequence[tuple[Sequence[Point], Direction]]) -> list[RunNumbers]:
+    """The numbers of the points of each series; raises ValueError where a value has no relative change, or a point
+    has no values."""
+    sizes = [len(points) for points, _ in series]
+    signs = [1.0 if direction is Direction.LOWER else -1.0 for _, direction in series]
+    return _numbers_of(
+        [point for points, _ in series for point in points], np.repeat(signs, np.array(sizes, dtype=np.int64))
+    ).split(sizes)
+
+
+def numbers_of(points: Sequence[Point], direction: Direction) -> RunNumbers:
+    """The same of one series."""
+    (numbers,) = numbers_of_each([(points, direction)])
+    return numbers
+
+
+def _numbers_of(points: Sequence[Point], signs: Floats) -> RunNumbers:
+    processes = np.array([len(point.values) for point in points], dtype=np.int64)
+    if not processes.all():
+        raise ValueError(f"point at position {points[int(processes.argmin())].position} has no values")
+    values = list(chain.from_iterable([point.values for point in points]))
+    logs = np.array(log_costs(values, Direction.LOWER) if values else [])
+    measured, firsts = np.array(values), processes.cumsum() - processes
+    medians, costs, variances = np.empty(len(points)), np.empty(len(points)), np.zeros(len(points))
+    for count in np.unique(processes).tolist():
+        runs = np.flatnonzero(processes == count)
+        cells = firsts[runs][:, None] + np.arange(count)
+        raw = signs[runs][:, None] * logs[cells]
+        cut = max(1, count // 4) if count > 2 else 0
+        medians[runs] = _middle(np.sort(measured[cells]))
+        costs[runs] = _added(np.sort(raw)[:, cut : count - cut]) / (count - 2 * cut)
+        if count > 1:
+            away = raw - (_added(raw) / count)[:, None]
+            variances[runs] = _added(away * away) / (count - 1)
+    return RunNumbers(medians, costs, variances, processes)
+
+
+def _middle(rows: Floats) -> Floats:
+    """The median of each row, which is sorted."""
+    half = rows.shape[1] // 2
+    middle: Floats = rows[:, half] if rows.shape[1] % 2 else (rows[:, half - 1] + rows[:, half]) / 2
+    return middle
+
+
+def _added(rows: Floats) -> Floats:
+    """What `cost.added` is of each row."""
+    sums: Floats = np.add.accumulate(rows, axis=1)[:, -1]
+    return sums

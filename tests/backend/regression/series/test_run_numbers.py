@@ -1,0 +1,57 @@
+"""The numbers of many runs are those of each run by itself, to the last bit, whatever stands beside it."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.regression.cost import added, log_costs, typical
+from backend.regression.series.run_numbers import numbers_of, numbers_of_each
+from backend.regression.terms import Direction, Point
+
+values = st.floats(1e-300, 1e300)
+runs = st.lists(st.lists(values, min_size=1, max_size=9), max_size=12)
+directions = st.sampled_from(list(Direction))
+
+
+def points_of(runs):
+    return [Point(number, f"c{number}", tuple(values)) for number, values in enumerate(runs)]
+
+
+def by_itself(values, direction):
+    raw = log_costs(values, direction)
+    mean = added(raw) / len(raw)
+    variance = added([(v - mean) * (v - mean) for v in raw]) / (len(raw) - 1) if len(raw) > 1 else 0.0
+    return statistics.median(values), typical(raw), variance, len(values)
+
+
+def as_rows(numbers):
+    columns = numbers.medians, numbers.costs, numbers.variances, numbers.processes
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@given(st.lists(st.tuples(runs, directions), max_size=4))
+def test_numbers_of_many_series_are_those_of_each_run_by_itself(series):
+    found = numbers_of_each([(points_of(runs), direction) for runs, direction in series])
+    assert [as_rows(numbers) for numbers in found] == [
+        [by_itself(values, direction) for values in runs] for runs, direction in series
+    ]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_a_value_without_a_relative_change_is_refused(value):
+    with pytest.raises(ValueError, match="has no relative change"):
+        numbers_of(points_of([[1.0, 2.0], [3.0, value]]), Direction.LOWER)
+
+
+def test_a_point_without_values_is_named():
+    with pytest.raises(ValueError, match="point at position 1 has no values"):
+        numbers_of(points_of([[1.0], [], [2.0]]), Direction.LOWER)
+
+
+def test_values_near_the_largest_number_are_no_infinity():
+    numbers = numbers_of(points_of([[1.7e308, 1.7e308, 1.7e308]]), Direction.HIGHER)
+    assert np.allclose(numbers.costs, -math.log(1.7e308))
