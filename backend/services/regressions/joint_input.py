@@ -38,7 +38,7 @@ def joint_series(
     """A stored series. `benchmark` tells its benchmark, variant and preset from others.
 
     Its threshold is the smallest of the `testbeds` that measure it: each testbed's own policy decides later what is
-    reported there, but what is below the gate is never looked at.
+    reported there, but what is below the threshold is never looked at.
     """
     named = {"suite": row.suite, "benchmark": row.benchmark, "metric": row.metric}
     return JointSeries(
