@@ -191,18 +191,15 @@ def list_series(c: Connection, query: SeriesQuery) -> SeriesPage:
         raise BadRequest.field("cursor", query.cursor, "the `next` of the page before")
     scope = find_scope(c, query.project)
     testbed = None if query.testbed is None else find_testbed(scope.testbeds, query.testbed)
-    found = name_store.list_series(
-        c,
-        scope.project.id,
+    wanted = name_store.SeriesFilter(
         testbed_id=None if testbed is None else testbed.id,
         suite=_storable(query.suite),
         benchmark=_storable(query.benchmark),
         metric=_storable(query.metric),
         role=query.role,
         words=storable(query.text).split(),
-        after=int(query.cursor or 0),
-        limit=query.limit + 1,
     )
+    found = name_store.list_series(c, scope.project.id, wanted, after=int(query.cursor or 0), limit=query.limit + 1)
     page = found[: query.limit]
     return SeriesPage(
         tuple(ListedSeries._asdict(row) for row in page), str(page[-1].id) if len(found) > query.limit else None

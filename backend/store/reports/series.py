@@ -37,6 +37,17 @@ class SeriesInfo(NamedTuple):
     state_position: int | None
 
 
+class SeriesFilter(NamedTuple):
+    """Which series a list has; None: any. Their names contain every one of `words`."""
+
+    testbed_id: int | None = None
+    suite: str | None = None
+    benchmark: str | None = None
+    metric: str | None = None
+    role: str | None = None
+    words: Sequence[str] = ()
+
+
 class ListedSeries(NamedTuple):
     """A series in a list, with its newest point."""
 
@@ -100,27 +111,17 @@ def siblings(connection: Connection, series_id: int) -> list[tuple[int, str, str
 
 
 def list_series(
-    connection: Connection,
-    project_id: int,
-    *,
-    testbed_id: int | None,
-    suite: str | None,
-    benchmark: str | None,
-    metric: str | None,
-    role: str | None,
-    words: Sequence[str],
-    after: int,
-    limit: int,
+    connection: Connection, project_id: int, wanted: SeriesFilter, *, after: int, limit: int
 ) -> list[ListedSeries]:
-    """Series in order of id from `after` on, whose names contain every word."""
+    """The wanted series in order of id from `after` on."""
     parameters = {
         "project": project_id,
-        "testbed": testbed_id,
-        "suite": suite,
-        "benchmark": benchmark,
-        "metric": metric,
-        "role": role,
-        "patterns": [f"%{escaped(word)}%" for word in words] or ["%"],
+        "testbed": wanted.testbed_id,
+        "suite": wanted.suite,
+        "benchmark": wanted.benchmark,
+        "metric": wanted.metric,
+        "role": wanted.role,
+        "patterns": [f"%{escaped(word)}%" for word in wanted.words] or ["%"],
         "after": after,
         "limit": limit,
     }

@@ -2,10 +2,8 @@
 
 from sqlalchemy import Connection
 
-from backend.store.reports.series import escaped, list_series, series_info, siblings
+from backend.store.reports.series import SeriesFilter, escaped, list_series, series_info, siblings
 from tests.backend.services.loom import Loom
-
-ANY = {"testbed_id": None, "suite": None, "benchmark": None, "metric": None, "role": None}
 
 
 def test_a_series_is_read_by_its_number_and_one_that_is_not_there_is_none(connection: Connection) -> None:
@@ -34,9 +32,9 @@ def test_a_list_goes_on_after_a_number_and_takes_every_word_literally(connection
     (project,) = loom.rows("SELECT id FROM project")[0]
 
     def listed(words: list[str], after: int = 0) -> list[str]:
-        return [row.metric for row in list_series(connection, project, **ANY, words=words, after=after, limit=9)]
+        return [row.metric for row in list_series(connection, project, SeriesFilter(words=words), after=after, limit=9)]
 
-    first, second = (row.id for row in list_series(connection, project, **ANY, words=[], after=0, limit=9))
+    first, second = (row.id for row in list_series(connection, project, SeriesFilter(), after=0, limit=9))
     assert len(listed([])) == 2 and len(listed([], after=first)) == 1 and listed([], after=second) == []
     assert listed(["gpt", "step_ms"]) == ["step_ms"]
     assert listed(["stepxms"]) == listed(["%"]) == []
