@@ -75,20 +75,20 @@ def project_step(first: FirstRun) -> SetupStep:
         return SetupStep(title=f"Project: {visible(first.project)}", text=text, done=False)
     if not first.commit_seen:
         return SetupStep(title=f"Project: {visible(first.project)}", text="Its history is being read.", done=False)
-    skipped = f"{plural(first.had.skipped, 'commit')} {'touches' if first.had.skipped == 1 else 'touch'}"
-    newest = f", the newest {first.had.newest_sha[:7]}" if first.had.newest_sha else ""
-    text = f"{plural(first.had.commits, 'commit')} known{newest}."
-    if first.had.manifest_error:
-        text += f" Its tidemark.toml cannot be used: {visible(first.had.manifest_error)}"
+    skipped = f"{plural(first.so_far.skipped, 'commit')} {'touches' if first.so_far.skipped == 1 else 'touch'}"
+    newest = f", the newest {first.so_far.newest_sha[:7]}" if first.so_far.newest_sha else ""
+    text = f"{plural(first.so_far.commits, 'commit')} known{newest}."
+    if first.so_far.manifest_error:
+        text += f" Its tidemark.toml cannot be used: {visible(first.so_far.manifest_error)}"
     elif first.run_requested:
-        text += f" {plural(first.had.requested, 'run')} requested; {skipped} nothing that is benchmarked."
+        text += f" {plural(first.so_far.requested, 'run')} requested; {skipped} nothing that is benchmarked."
     else:
         text += " No run is requested yet: a tidemark.toml in the repository says what to run."
     return SetupStep(title=f"Project connected: {visible(first.project)}", text=text, done=first.run_requested)
 
 
 def worker_step(first: FirstRun | None, url: str) -> SetupStep:
-    wanted = ", ".join(first.had.wanted_testbeds) if first is not None else ""
+    wanted = ", ".join(first.so_far.wanted_testbeds) if first is not None else ""
     if first is not None and first.worker_connected:
         text = f"{visible(first.worker or '')} takes the waiting runs{f' of {wanted}' if wanted else ''}."
         return SetupStep(title="A worker is there", text=text, done=True)
@@ -105,23 +105,23 @@ def results_step(first: FirstRun | None) -> SetupStep:
     text = "Cells fill in as runs finish. Judging starts when a series has a few runs; until then cells read 1/4, 2/4 …"
     if first is None:
         return SetupStep(title="First results", text=text, done=False)
-    if first.had.failed and not first.done:
-        why = visible(first.had.failed_error or "no reason was given")[:300]
-        text = f"{plural(first.had.failed, 'run')} failed, the last: {why}. {text}"
-    progress = first.had.progress
+    if first.so_far.failed and not first.done:
+        why = visible(first.so_far.failed_error or "no reason was given")[:300]
+        text = f"{plural(first.so_far.failed, 'run')} failed, the last: {why}. {text}"
+    progress = first.so_far.progress
     total, done = progress.get("total"), progress.get("done")
     share = (
         round(100 * done / total)
         if isinstance(total, int | float) and isinstance(done, int | float) and total
         else None
     )
-    running = first.had.running_id is not None
+    running = first.so_far.running_id is not None
     left = numbers.rough_duration(progress.get("eta_s")) if isinstance(progress.get("eta_s"), int | float) else ""
     parts = [
         str(progress.get("note") or progress.get("step") or "measuring") if running else "",
         f"{share} %" if share is not None else "",
         f"{left} left" if left else "",
-        f"{plural(first.had.waiting, 'run')} waiting" if first.had.waiting else "",
+        f"{plural(first.so_far.waiting, 'run')} waiting" if first.so_far.waiting else "",
     ]
     return SetupStep(
         title="First results",

@@ -2,7 +2,7 @@
 
 from tests.places import without_test_at_its_place
 
-MOST_WITHOUT = 308
+MOST_WITHOUT = 306
 """Lower it when `python -m tests.places` counts fewer. It never rises: a new module brings its test along."""
 
 

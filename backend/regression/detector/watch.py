@@ -113,30 +113,30 @@ class _Columns:
         noticed_ST[:, 1:][calmed_ST[:, :-1]] = NOTICE
         return noticed_ST
 
-    def _until(self, stops_ST: Bools, plain_ST: Bools, tenth_ST: Bools) -> Ints:
+    def _until(self, stops_ST: Bools, plain_ST: Bools, due_ST: Bools) -> Ints:
         """How many runs of each series are quiet: up to the first that stops it, or at which a question finds
         something."""
         runs = stops_ST.shape[1]
         quiet_S: Ints = np.where(stops_ST.any(axis=1), stops_ST.argmax(axis=1), runs)
         within_ST = np.arange(runs) < quiet_S[:, None]
         plain_ST &= within_ST
-        tenth_ST &= within_ST
-        drifting_ST = self._drifting(tenth_ST)
+        due_ST &= within_ST
+        drifting_ST = self._drifting(due_ST)
         opened_S = np.array([bool(detector.opened) for detector, *_ in self.watched])
-        over_ST = tenth_ST & opened_S[:, None]
+        over_ST = due_ST & opened_S[:, None]
         for row, t in np.argwhere(plain_ST | drifting_ST | over_ST).tolist():
             asked = bool(plain_ST[row, t]), bool(drifting_ST[row, t]), bool(over_ST[row, t])
             if t < quiet_S[row] and self._found(row, t, *asked):
                 quiet_S[row] = t
         return quiet_S
 
-    def _drifting(self, tenth_ST: Bools) -> Bools:
+    def _drifting(self, due_ST: Bools) -> Bools:
         """At which of these runs a drift is worth asking for."""
-        drifting_ST = np.zeros_like(tenth_ST)
-        for row in np.flatnonzero(tenth_ST.any(axis=1)).tolist():
+        drifting_ST = np.zeros_like(due_ST)
+        for row in np.flatnonzero(due_ST.any(axis=1)).tolist():
             detector, _, _, policy = self.watched[row]
             assert detector.model is not None
-            known, asked = len(detector.segment), np.flatnonzero(tenth_ST[row])
+            known, asked = len(detector.segment), np.flatnonzero(due_ST[row])
             y = np.concatenate((detector.segment, self.runs_ST[row, : asked[-1] + 1]))
             lengths = worth_asking(y, known + asked + 1, detector.model.level, policy)
             drifting_ST[row, np.array(lengths, dtype=np.int64) - known - 1] = True

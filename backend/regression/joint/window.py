@@ -72,7 +72,7 @@ def examine_window(
     share, information = share_of(rows.tail(numbers), pattern, picked)
     own = rows.worker[numbers] == first
     others = ~own & (np.arange(len(numbers)) >= _began(own, share, onset))
-    bound = np.array([s.machine_bound and not s.exact for s in series])
+    bound = np.array([s.machine_bound for s in series])
     worker = rows.workers[first]
     return WindowEvidence(
         worker,

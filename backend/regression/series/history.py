@@ -43,8 +43,8 @@ class History:
 
 
 def enter(points: Sequence[Point], kind: SeriesKind) -> History:
-    """A history, to be replayed; raises ValueError where a value has no relative change, or a point no
-    values."""
+    """A history, to be replayed. Raises ValueError where a value has no relative change, or a point no values; where
+    there are several workers, only `replay` does."""
     within, runs, replicated_from = 0.0, 0, len(points)
     # Counters cost little; a worker that joins later is calibrated run by run.
     if kind.exact or len({point.worker for point in points}) > 1:

@@ -51,8 +51,8 @@ def judge_all(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list
 
 
 def judge_histories(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> list[Judged]:
-    """Judge further points, in order, for each of many series; raises ValueError if one has no relative change, or
-    does not come after those judged before."""
+    """Judge further points, in order, for each of many series; raises ValueError if one has no values, or none
+    with a relative change, or does not come after those judged before."""
     noisy = _noisy_series(items)
     _judge_side_by_side(list(noisy.values()))
     return [

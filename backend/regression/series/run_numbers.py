@@ -62,9 +62,9 @@ def _numbers_of(points: Sequence[Point], signs: Floats) -> RunNumbers:
         raise ValueError(f"point at position {points[int(processes.argmin())].position} has no values")
     values = list(chain.from_iterable([point.values for point in points]))
     logs = np.array(log_costs(values, Direction.LOWER) if values else [])
-    measured, firsts = np.array(values), processes.cumsum() - processes
+    measured, firsts = np.array(values, dtype=np.float64), processes.cumsum() - processes
     medians, costs, variances = np.empty(len(points)), np.empty(len(points)), np.zeros(len(points))
-    for count in np.unique(processes).tolist():
+    for count in set(processes.tolist()):
         runs = np.flatnonzero(processes == count)
         cells = firsts[runs][:, None] + np.arange(count)
         raw = signs[runs][:, None] * logs[cells]
@@ -80,11 +80,11 @@ def _numbers_of(points: Sequence[Point], signs: Floats) -> RunNumbers:
 def _middle(rows: Floats) -> Floats:
     """The median of each row, which is sorted."""
     half = rows.shape[1] // 2
-    middle: Floats = rows[:, half] if rows.shape[1] % 2 else (rows[:, half - 1] + rows[:, half]) / 2
+    middle: Floats = rows[:, half] if rows.shape[1] % 2 else rows[:, half - 1] / 2 + rows[:, half] / 2
     return middle
 
 
 def _added(rows: Floats) -> Floats:
     """What `cost.added` is of each row."""
-    sums: Floats = np.add.accumulate(rows, axis=1)[:, -1]
+    sums: Floats = np.add.accumulate(rows, axis=1)[:, -1] + 0.0  # which `added` begins with: there is no -0.0
     return sums

@@ -37,8 +37,8 @@ def joint_series(
 ) -> JointSeries:
     """A stored series. `benchmark` tells its benchmark, variant and preset from others.
 
-    Its threshold is the smallest of the `testbeds` that measure it: each testbed's own policy decides later what is
-    reported there, but what is below the threshold is never looked at.
+    Its threshold is the smallest of the `testbeds` that measure it: a machine event or an upgrade may be reported from
+    there on, on each of them; a change of the code only from the testbed's own threshold on.
     """
     named = {"suite": row.suite, "benchmark": row.benchmark, "metric": row.metric}
     return JointSeries(

@@ -28,7 +28,7 @@ class FirstRun:
     project: str
     worker: str | None  # one that is alive, of a wanted testbed where runs wait
     sync_error: str | None
-    had: FirstRunRow
+    so_far: FirstRunRow
 
     @property
     def worker_connected(self) -> bool:
@@ -36,15 +36,15 @@ class FirstRun:
 
     @property
     def commit_seen(self) -> bool:
-        return self.had.commits > 0
+        return self.so_far.commits > 0
 
     @property
     def run_requested(self) -> bool:
-        return self.had.requested > 0
+        return self.so_far.requested > 0
 
     @property
     def done(self) -> bool:
-        return self.had.first_result_id is not None
+        return self.so_far.first_result_id is not None
 
 
 class WorkerState(StrEnum):
@@ -142,7 +142,9 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
         for worker in load_workers(c, now=now, live_s=live_s, of={found.slug}).workers
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
-    return FirstRun(project=found.slug, worker=live[0].name if live else None, sync_error=summary.sync_error, had=row)
+    return FirstRun(
+        project=found.slug, worker=live[0].name if live else None, sync_error=summary.sync_error, so_far=row
+    )
 
 
 def load_workers(

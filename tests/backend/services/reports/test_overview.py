@@ -52,13 +52,15 @@ def test_the_way_to_a_first_result_ticks_itself_off(history: Any) -> None:
            JOIN testbed t ON t.name = 'far' WHERE p.slug = 'new/one'"""
     )
     waiting = first_run(history.connection, "new/one", now=NOW)
-    assert (waiting.commit_seen, waiting.run_requested, waiting.had.waiting) == (True, True, 1)
-    assert waiting.had.wanted_testbeds == ["far"] and not waiting.worker_connected, (
+    assert (waiting.commit_seen, waiting.run_requested, waiting.so_far.waiting) == (True, True, 1)
+    assert waiting.so_far.wanted_testbeds == ["far"] and not waiting.worker_connected, (
         "the only worker is of another testbed"
     )
     done = first_run(history.connection, PROJECT, now=NOW)
     assert (
-        done.done and done.had.first_result_id == "RUN-000000" and done.had.failed_error == "worker: make exited with 2"
+        done.done
+        and done.so_far.first_result_id == "RUN-000000"
+        and done.so_far.failed_error == "worker: make exited with 2"
     )
 
 
