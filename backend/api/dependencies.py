@@ -206,11 +206,11 @@ ProjectAdmin = Annotated[Principal, Depends(_within(Scope.ADMIN))]
 Admin = Annotated[Principal, Depends(_everywhere)]
 # Where the body names the project, or the answer is cut down to what the caller sees: the route itself sees to that.
 Caller = Annotated[Principal, Depends(caller)]
-FreeReader = Annotated[Principal, Depends(_with(Scope.READ))]
-FreeSubmitter = Annotated[Principal, Depends(_with(Scope.SUBMIT))]
-FreeWorker = Annotated[Principal, Depends(_with(Scope.WORKER))]
-FreeApprover = Annotated[Principal, Depends(_with(Scope.APPROVE))]
-FreeAdmin = Annotated[Principal, Depends(_with(Scope.ADMIN))]
+UnconfinedReader = Annotated[Principal, Depends(_with(Scope.READ))]
+UnconfinedSubmitter = Annotated[Principal, Depends(_with(Scope.SUBMIT))]
+UnconfinedWorker = Annotated[Principal, Depends(_with(Scope.WORKER))]
+UnconfinedApprover = Annotated[Principal, Depends(_with(Scope.APPROVE))]
+UnconfinedAdmin = Annotated[Principal, Depends(_with(Scope.ADMIN))]
 
 
 async def deliverer(principal: Annotated[Principal, Depends(caller)]) -> Principal:

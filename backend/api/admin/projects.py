@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from backend.api.bodies import ProjectBody, Slug
-from backend.api.dependencies import Config, FreeAdmin, Now, ProjectAdmin, Reader, Transaction, in_transaction
+from backend.api.dependencies import Config, Now, ProjectAdmin, Reader, Transaction, UnconfinedAdmin, in_transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
@@ -24,7 +24,7 @@ router = APIRouter(tags=["projects"])
     response_model=None,
     responses={**answer(Saved, "Changed"), **answer(Saved, "Made", status=201)},
 )
-def save(body: ProjectBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
+def save(body: ProjectBody, c: Transaction, now: Now, caller: UnconfinedAdmin) -> Any:
     """Register a project, or change the given fields of one. Its repository is read immediately, in the background."""
     saved = saved_projects.save(c, caller, body.project, now=now, **body.change())
     return Json(saved, status_code=201 if saved.created else 200)

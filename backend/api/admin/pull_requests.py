@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 
 from backend.api.bodies import ApprovalBody, Slug
-from backend.api.dependencies import FreeApprover, Now, Reader, Transaction
+from backend.api.dependencies import Now, Reader, Transaction, UnconfinedApprover
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services.github import outbox as github_outbox
@@ -43,6 +43,6 @@ def outbox(
     response_model=None,
     responses=answer(PullRequestRow, "Its runs are requested in a moment"),
 )
-def approve(number: Number, body: ApprovalBody, c: Transaction, now: Now, caller: FreeApprover) -> Any:
+def approve(number: Number, body: ApprovalBody, c: Transaction, now: Now, caller: UnconfinedApprover) -> Any:
     """Approve exactly this commit of a fork to run on the workers. 409: the pull request has a newer commit."""
     return Json(pull_requests.approve(c, body.project, number, body.commit, caller, now))

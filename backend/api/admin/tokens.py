@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from backend.api import shapes
 from backend.api.answers import ListPage, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
-from backend.api.dependencies import Caller, FreeAdmin, Now, Transaction
+from backend.api.dependencies import Caller, Now, Transaction, UnconfinedAdmin
 from backend.api.responses import Json
 from backend.services.base.access import NewToken
 from backend.services.people import sign_ins, tokens
@@ -19,7 +19,7 @@ Mine = Annotated[bool, Query(description="the caller's own alone")]
 
 
 @router.get("/tokens", response_model=ListPage[TokenAnswer])
-def list_tokens(c: Transaction, caller: FreeAdmin) -> Any:
+def list_tokens(c: Transaction, caller: UnconfinedAdmin) -> Any:
     """Tokens the caller administers, without their secrets."""
     rows = [{**asdict(row), "project_id": None} for row in tokens.listed(c, caller)]
     for row in rows:
@@ -28,14 +28,14 @@ def list_tokens(c: Transaction, caller: FreeAdmin) -> Any:
 
 
 @router.post("/tokens", response_model=NewToken, status_code=201)
-def create(body: TokenBody, c: Transaction, now: Now, caller: FreeAdmin) -> Any:
+def create(body: TokenBody, c: Transaction, now: Now, caller: UnconfinedAdmin) -> Any:
     """Create a token. Its secret is only in this answer."""
     token = tokens.make(c, caller, body.name, body.scopes, now=now, project=body.project, expires_at=body.expires_at)
     return Json(token, status_code=201)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, response_model=None)
-def revoke(token_id: RowId, c: Transaction, now: Now, caller: FreeAdmin) -> Response:
+def revoke(token_id: RowId, c: Transaction, now: Now, caller: UnconfinedAdmin) -> Response:
     """Revoke a token."""
     tokens.revoke(c, caller, token_id, now=now)
     return Response(status_code=204)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from backend.api.answers import WorkerAnswer
 from backend.api.bodies import Slug, WorkerName, WorkerStateBody
-from backend.api.dependencies import Admin, Config, FreeReader, Now, Reader, Transaction
+from backend.api.dependencies import Admin, Config, Now, Reader, Transaction, UnconfinedReader
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
@@ -33,7 +33,7 @@ class WorkerList:
 
 
 @router.get("/projects", response_model=None, responses=answer(Page[Project], "Every project"))
-def list_projects(c: Transaction, caller: FreeReader) -> Any:
+def list_projects(c: Transaction, caller: UnconfinedReader) -> Any:
     """Projects the caller may see, with their open regressions."""
     return Json({"items": overview.list_projects(c, only=visible_projects(c, caller)), "next": None})
 
@@ -62,7 +62,7 @@ def list_workers(c: Transaction, config: Config, now: Now, _: Reader) -> Any:
 
 
 @router.get("/workers/{name}", response_model=None, responses=answer(WorkerDetail, "The worker"))
-def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: FreeReader) -> Any:
+def get(name: WorkerName, c: Transaction, config: Config, now: Now, caller: UnconfinedReader) -> Any:
     """A worker, with its newest runs."""
     check_worker(c, caller, name)
     seen = visible_projects(c, caller)

@@ -15,7 +15,7 @@ from backend.api.bodies import (
     WorkerBody,
     WorkerName,
 )
-from backend.api.dependencies import Config, FreeWorker, Now, Transaction, WorkerCaller
+from backend.api.dependencies import Config, Now, Transaction, UnconfinedWorker, WorkerCaller
 from backend.api.responses import Json
 from backend.services.base.confine import confine
 from backend.services.queue import dispatch
@@ -27,7 +27,7 @@ router = APIRouter(tags=["worker"])
 
 
 @router.post("/workers", response_model=WelcomeAnswer)
-def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: FreeWorker) -> Any:
+def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller: UnconfinedWorker) -> Any:
     """Register a worker, or report that it is alive (every 15 s). 426: its version does not match the service's."""
     dispatch.check_version(body.hello(), config)
     # A token of one project must not take runs of another from whoever works on them: there, leases run out instead.
@@ -46,7 +46,7 @@ def say_hello(body: WorkerBody, c: Transaction, config: Config, now: Now, caller
 
 
 @router.post("/workers/{name}/next", response_model=NextAnswer)
-def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, caller: FreeWorker) -> Any:
+def next_of_commit(name: WorkerName, body: NextBody, c: Transaction, now: Now, caller: UnconfinedWorker) -> Any:
     """Another suite of the commit this worker has just measured, if it may run next: the worker still has the
     checkout.
     """

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from backend.api.bodies import Name, RequestBody, Slug
-from backend.api.dependencies import Config, FreeSubmitter, Now, Reader, Submitter, Transaction
+from backend.api.dependencies import Config, Now, Reader, Submitter, Transaction, UnconfinedSubmitter
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.work.sessions import CommitName, Ulid
@@ -34,7 +34,7 @@ class BackfillBody(RequestBody):
 @router.post(
     "/backfills", response_model=None, status_code=202, responses=answer(BackfillView, "Requested", status=202)
 )
-def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
+def request(body: BackfillBody, c: Transaction, config: Config, now: Now, caller: UnconfinedSubmitter) -> Any:
     """Measure a suite on past commits when nothing more urgent is queued: evenly spread at first, then finer where
     something changed. A suite that old commits do not declare is used as the head declares it.
     """

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from backend.api.bodies import RunRequestBody
-from backend.api.dependencies import Config, FreeSubmitter, Now, Transaction
+from backend.api.dependencies import Config, Now, Transaction, UnconfinedSubmitter
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.services.repository.requests import AcceptedRequest, RunRequest, request_commit
@@ -19,7 +19,7 @@ router = APIRouter(tags=["runs"])
     status_code=202,
     responses=answer(AcceptedRequest, "Queued, or there", status=202),
 )
-def request(body: RunRequestBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
+def request(body: RunRequestBody, c: Transaction, config: Config, now: Now, caller: UnconfinedSubmitter) -> Any:
     """Queue the runs of a commit; runs that exist already are named instead."""
     asked = RunRequest(
         project=body.project,

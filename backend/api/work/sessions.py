@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from backend.api import shapes
 from backend.api.bodies import Name, RequestBody, RunId, Slug
-from backend.api.dependencies import Config, Deliver, FreeSubmitter, Now, RawBody, Reader, Submitter, Transaction
+from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Submitter, Transaction, UnconfinedSubmitter
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
@@ -119,7 +119,7 @@ def get_session(session_id: Ulid, c: Transaction, _: Reader) -> Any:
 
 
 @router.post("/sessions", response_model=None, status_code=202, responses=answer(SessionView, "Requested", status=202))
-def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: FreeSubmitter) -> Any:
+def request_session(body: SessionBody, c: Transaction, config: Config, now: Now, caller: UnconfinedSubmitter) -> Any:
     """Compare two environments of a commit, or two commits, interleaved on one worker."""
     session_id = compare_setups.request_comparison(c, body.wish(), config, caller, now)
     return Json(session_views.session_view(c, session_id), status_code=202)

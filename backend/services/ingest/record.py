@@ -94,7 +94,8 @@ def record_run(
     if principal is not None:
         check_worker_name(run.worker, place.worker_token_id, principal)
     place = _complete(c, delivery, place)
-    if place.project_id is not None and not place.is_mirrored and together is None:  # else others say it better
+    # A mirrored repository describes its commits itself, and an import those of its file.
+    if place.project_id is not None and not place.is_mirrored and together is None:
         placing.describe(c, place.project_id, run)
     if not place.has_partitions:
         ensure_partitions(c, delivery.measured_at)
