@@ -92,7 +92,7 @@ class KnownPoint:
             range_start=self.suspects[0],
             range_end=self.suspects[1],
             magnitude=self.change,
-            past_gate=True,
+            past_threshold=True,
             detected_position=self.detected_position,
             baseline=self.before or 0.0,
             level=self.after or 0.0,
@@ -126,7 +126,7 @@ class KnownPoints:
 
 def is_alarm(change: ChangePoint) -> bool:
     """Whether a change may be part of a regression: for the worse, and past the threshold."""
-    return change.direction is ChangeDirection.REGRESSION and change.past_gate
+    return change.direction is ChangeDirection.REGRESSION and change.past_threshold
 
 
 def advance(known: KnownPoint, change: ChangePoint) -> KnownPoint:

@@ -75,12 +75,14 @@ class Group:
     @property
     def counter(self) -> str | None:
         """The metric of a gating counter among the members: whatever else moved at that onset, no machine did it."""
-        return next((m.metric for m in self.members if m.exact and m.role is Role.GATE and m.change.past_gate), None)
+        return next(
+            (m.metric for m in self.members if m.exact and m.role is Role.GATE and m.change.past_threshold), None
+        )
 
     @property
     def opens(self) -> bool:
         """True if a gate metric is among the members: others are only shown, not reported."""
-        return any(m.role is Role.GATE and m.change.past_gate for m in self.members)
+        return any(m.role is Role.GATE and m.change.past_threshold for m in self.members)
 
 
 _WEIGHT = {Role.GATE: 1.0, Role.WATCH: 0.5, Role.DERIVED: 0.4, Role.PHASE: 0.2}

@@ -46,7 +46,7 @@ def verdict_now(judgement: Judgement, point: KnownPoint | None) -> Judgement:
 
 def of_events(events: Iterable[ChangeEvent], known: KnownPoints) -> list[Restatement]:
     """Restatements of earlier points that follow from change events. `known`: the change points after them."""
-    changes = (_of_event(event, known) for event in events if event.change.past_gate)
+    changes = (_of_event(event, known) for event in events if event.change.past_threshold)
     return [change for change in changes if change is not None and change.first <= change.last]
 
 

@@ -121,7 +121,7 @@ class ChangePoint:
     """Last position at which the change may have begun."""
     magnitude: float
     """Cost change across the onset, as a fraction: +0.2 is 20 % worse."""
-    past_gate: bool
+    past_threshold: bool
     """True if this is large enough to be reported. False: a small, clear change that only moves the baseline."""
     detected_position: int
     baseline: float

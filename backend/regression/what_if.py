@@ -1,4 +1,4 @@
-"""Which cases a list would hold under another policy: the current ones, minus those gone, plus new ones."""
+"""Which regressions a list would hold under another policy: the current ones, minus those gone, plus new ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.regression.grouping import NEAR, Group, SeriesChange, belongs, grou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedCase:
+class ListedRegression:
     """Changes of one onset. `number`: of the regression; None: there is none yet."""
 
     number: int | None
@@ -22,29 +22,29 @@ class ListedCase:
         return Group(lead_of(self.changes), self.changes)
 
 
-def cases_after(
-    known: Sequence[ListedCase], gone: Sequence[SeriesChange], fresh: Sequence[SeriesChange]
-) -> list[ListedCase]:
-    """The cases that are left of those known when some changes are gone, with the fresh ones in the case of their
-    onset, or in new cases. Nothing gone and nothing fresh leaves all as they are."""
-    left = [_without(case, gone) for case in known]
+def regressions_after(
+    known: Sequence[ListedRegression], gone: Sequence[SeriesChange], fresh: Sequence[SeriesChange]
+) -> list[ListedRegression]:
+    """The regressions that are left of those known when some changes are gone. A fresh change joins the one of its
+    onset, else a new one. With nothing gone and nothing fresh all are as they were."""
+    left = [_without(regression, gone) for regression in known]
     new: list[SeriesChange] = []
     for change in fresh:
-        home = next((at for at, case in enumerate(known) if belongs(case.group, change)), None)
+        home = next((at for at, regression in enumerate(known) if belongs(regression.group, change)), None)
         if home is None:
             new.append(change)
         else:
             left[home] = (*left[home], change)
     kept = [
-        ListedCase(number=case.number, changes=changes, is_reported=case.is_reported)
-        for case, changes in zip(known, left, strict=True)
+        ListedRegression(number=regression.number, changes=changes, is_reported=regression.is_reported)
+        for regression, changes in zip(known, left, strict=True)
         if changes
     ]
-    return kept + [ListedCase(number=None, changes=found.members, is_reported=True) for found in group(new)]
+    return kept + [ListedRegression(number=None, changes=found.members, is_reported=True) for found in group(new)]
 
 
-def _without(case: ListedCase, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:
-    return tuple(change for change in case.changes if not any(is_same(change, other) for other in gone))
+def _without(regression: ListedRegression, gone: Sequence[SeriesChange]) -> tuple[SeriesChange, ...]:
+    return tuple(change for change in regression.changes if not any(is_same(change, other) for other in gone))
 
 
 def is_same(a: SeriesChange, b: SeriesChange) -> bool:

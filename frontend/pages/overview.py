@@ -56,7 +56,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCase:
+class SharedOnset:
     """Regressions of one onset, the largest first."""
 
     lead: Regression
@@ -70,10 +70,10 @@ class OpenCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseGroup:
+class RegressionSection:
     title: str
     note: str
-    cases: list[OpenCase]
+    onsets: list[SharedOnset]
     more: int = 0
     folded: bool = False
 
@@ -92,7 +92,7 @@ def overview_page(visit: Visiting) -> Response:
     if trends.base is None and not any(here.get(name) for name in ("range", "since", "until", "base", "head")):
         # Commits may be old where results are new: an imported history, the demo.
         trends, shown = load_trends(visit.c, replace(query, range="all"), now=visit.now), "all"
-    groups, alarms, fixed = cases_of(visit, trends)
+    sections, alarms, fixed = sections_of(visit, trends)
     return visit.page(
         "overview.html",
         page="overview",
@@ -103,11 +103,11 @@ def overview_page(visit: Visiting) -> Response:
         facets=bar(visit, trends, shown),
         trends=trends,
         sentence=sentence(trends),
-        note=note(groups),
+        note=note(sections),
         waiting=mine.waiting if mine is not None else 0,
         newest_range=newest_range(visit, query, shown) if not trends.at else None,
         tiles=tiles(trends),
-        groups=groups,
+        sections=sections,
         alarms=alarms,
         fixed=fixed,
         strips=[drawn(trends, strip, here) for strip in trends.strips],
@@ -188,13 +188,13 @@ def sentence(trends: Trends) -> str:
     return f"{trends.slower or 'None'} {what} {are} worse than {against}, {trends.faster or 'none'} better."
 
 
-def note(groups: Sequence[CaseGroup]) -> str:
+def note(sections: Sequence[RegressionSection]) -> str:
     """Regressions that need a person."""
-    unowned = next((group for group in groups if group.title == "Unassigned"), None)
-    number = sum(len(group.cases) + group.more for group in groups if group.title in ("Unassigned", "Assigned"))
+    unowned = next((section for section in sections if section.title == "Unassigned"), None)
+    number = sum(len(each.onsets) + each.more for each in sections if each.title in ("Unassigned", "Assigned"))
     if not number:
         return "No regression is open."
-    alone = len(unowned.cases) + unowned.more if unowned else 0
+    alone = len(unowned.onsets) + unowned.more if unowned else 0
     return f"{plural(number, 'onset')} with open regressions, {alone or 'none'} of them unassigned."
 
 
@@ -293,7 +293,7 @@ def _pass_tile(trends: Trends) -> Tile | None:
 # --- what needs a person ---------------------------------------------------------------------------------------------
 
 
-def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regression], list[Regression]]:
+def sections_of(visit: Visit, trends: Trends) -> tuple[list[RegressionSection], list[Regression], list[Regression]]:
     """Open regressions by onset, the unassigned first; alarms about machines; what was closed within a week."""
     chosen = chosen_facets(visit.here)
 
@@ -320,17 +320,17 @@ def cases_of(visit: Visit, trends: Trends) -> tuple[list[CaseGroup], list[Regres
     many = len(current) > ONSETS
     shown = {title: found if title == "Assigned" and not many else found[:ONSETS] for title, found in onsets.items()}
     pictures = pictures_of(visit, trends.project, [items[0] for found in shown.values() for items in found])
-    groups = [
-        CaseGroup(
+    sections = [
+        RegressionSection(
             title=title,
             note=notes.get(title, ""),
-            cases=[_case(items, pictures) for items in found],
+            onsets=[_shared_onset(items, pictures) for items in found],
             more=len(onsets[title]) - len(found),
             folded=title == "Assigned" and many,
         )
         for title, found in shown.items()
     ]
-    return groups, alarms, closed
+    return sections, alarms, closed
 
 
 def by_onset(items: Sequence[Regression]) -> list[list[Regression]]:
@@ -341,9 +341,9 @@ def by_onset(items: Sequence[Regression]) -> list[list[Regression]]:
     return sorted(groups.values(), key=lambda found: began(found[0]), reverse=True)
 
 
-def _case(found: Sequence[Regression], pictures: Mapping[int, Markup]) -> OpenCase:
+def _shared_onset(found: Sequence[Regression], pictures: Mapping[int, Markup]) -> SharedOnset:
     lead = found[0]
-    return OpenCase(
+    return SharedOnset(
         lead=lead,
         headline=name_of(lead),
         items=tuple(found),

@@ -181,11 +181,11 @@ def _settle(
         before=before,
         after=before + size,
         evidence=evidence,
-        told=_told(d, size, before + size, threshold),
+        past_threshold=_is_past_threshold(d, size, before + size, threshold),
     )
 
 
-def _told(d: Memory, size: float, after: float, threshold: float) -> bool:
+def _is_past_threshold(d: Memory, size: float, after: float, threshold: float) -> bool:
     """Red is decided against the anchor, so that two losses of 4 % are one regression of 8 %."""
     if size < 0:
         return -size >= threshold
@@ -269,7 +269,7 @@ def over_unseen(d: Memory, policy: Policy) -> Change | None:
         before=worse,
         after=model.level,
         evidence=policy.evidence_improvement,
-        told=False,
+        past_threshold=False,
         fixed=fixed,
     )
 

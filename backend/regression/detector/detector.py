@@ -219,12 +219,12 @@ class Detector(Memory):
                 noise, _ = measure(old, self.carried, self.correlation, self.assumed_noise)
             self.carried = _single(np.concatenate((self.carried, old - noise.level))[-CARRIED:])
         self.correlation = 0.5 * (self.correlation + noise.correlation)
-        worse = change.told and change.size > 0
+        worse = change.past_threshold and change.size > 0
         if worse and known_modes(self.levels, change.before, change.after, onset - self.borrowed, noise.scale, policy):
-            change = replace(change, told=False, known=True)
+            change = replace(change, past_threshold=False, known=True)
         self.levels = (*self.levels[1 - LEVELS :], change.before)
         self.segment, self.places, self.borrowed = y[onset:], where[onset:], 0
-        if change.told and change.size > 0:
+        if change.past_threshold and change.size > 0:
             base = min(change.before, self.anchor) if self.anchor is not None else change.before
             kept = Opened(
                 change.onset,
@@ -238,7 +238,7 @@ class Detector(Memory):
             self.opened = (*self.opened[1 - OPEN_ONES :], kept)
         elif change.size < 0 and self.opened:
             change = self._close(change, noise.scale, policy)
-        if change.told or change.known:
+        if change.past_threshold or change.known:
             self.anchor = None
         elif self.anchor is None:
             self.anchor = change.before
@@ -259,7 +259,7 @@ class Detector(Memory):
             self.borrowed = len(oldest.runs)
             self.segment = np.concatenate((oldest.runs, self.segment))
             self.places = np.concatenate((oldest.places, self.places))
-        return replace(change, fixed=fixed, told=True)
+        return replace(change, fixed=fixed, past_threshold=True)
 
     def accept_at(self, onset: int, policy: Policy) -> Change | None:
         """Accept a worsening because something else proved it (a confirming session), at this place."""

@@ -34,7 +34,7 @@ class Change:
     after: float
     evidence: float
     drift: bool = False
-    told: bool = True
+    past_threshold: bool = True
     """At least the policy's smallest regression (or improvement)."""
     known: bool = False
     """The series alternates between these two levels: not reported again."""

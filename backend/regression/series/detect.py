@@ -61,7 +61,7 @@ def detect_record(record: dict[str, Any]) -> dict[str, Any]:
                 "kind": "drift" if change.drift else "step",
             }
             for change in found
-            if change.told and change.size > 0
+            if change.past_threshold and change.size > 0
         ],
     }
 

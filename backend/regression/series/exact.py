@@ -34,7 +34,7 @@ class ExactChange:
     before: float
     after: float
     change: float
-    told: bool
+    past_threshold: bool
     judged: bool
     """False while the earlier value was too young to be a baseline."""
     known: bool
@@ -72,25 +72,25 @@ class Counter:
     def _changed(self, value: float, place: int, direction: Direction, policy: Policy) -> tuple[Counter, ExactChange]:
         assert self.value is not None
         change = exact_change(self.value, value, direction)
-        gate = policy.exact_min_change
+        smallest = policy.exact_min_change
         settled = self.settled(policy)
         known = self.earlier.count(value) >= FLAPPING and self.held < LONG_HELD
         anchor = self.value if self.anchor is None else self.anchor
         added_up = exact_change(anchor, value, direction)
         fixed: tuple[ExactOpened, ...] = ()
         if change > 0:
-            told = settled and not known and (change > gate or added_up > gate)
+            past_threshold = settled and not known and (change > smallest or added_up > smallest)
         else:
-            fixed = tuple(o for o in self.opened if exact_change(o.before, value, direction) <= gate)
-            told = settled and not known and -change > gate
+            fixed = tuple(o for o in self.opened if exact_change(o.before, value, direction) <= smallest)
+            past_threshold = settled and not known and -change > smallest
         opened = tuple(o for o in self.opened if o not in fixed)
-        if told and change > 0:
+        if past_threshold and change > 0:
             opened = (*opened[1 - OPEN_ONES :], ExactOpened(place, self.last, self.value, value))
-        moved = told or bool(fixed) or not settled or (change < 0 and added_up < 0)
+        moved = past_threshold or bool(fixed) or not settled or (change < 0 and added_up < 0)
         after = Counter(
             value, 1, place, value if moved else self.anchor, (*self.earlier[-(REMEMBERED - 1) :], self.value), opened
         )
-        return after, ExactChange(place, self.last, self.value, value, change, told, settled, known, fixed)
+        return after, ExactChange(place, self.last, self.value, value, change, past_threshold, settled, known, fixed)
 
     def forget(self, onset: int) -> Counter:
         """A person accepted this change, or said that it is none: the present value is the baseline."""

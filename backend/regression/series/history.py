@@ -80,7 +80,7 @@ def replay(history: History, policy: Policy) -> list[ChangePoint]:
         events = [event for change in _changes(history, policy) for event in events_of(change, kind.direction)]
     else:
         events = [event for judgement in judge_all(history.points, kind, policy) for event in judgement.events]
-    return [event for event in events if event.past_gate and event.state in REPORTED_STATES]
+    return [event for event in events if event.past_threshold and event.state in REPORTED_STATES]
 
 
 def _changes(history: History, policy: Policy) -> list[Change]:

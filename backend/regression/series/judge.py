@@ -119,9 +119,9 @@ def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judg
     if change is not None:
         record = replace(
             record,
-            confirmed=record.confirmed + (change.told and change.change > 0),
+            confirmed=record.confirmed + (change.past_threshold and change.change > 0),
             fixed=record.fixed + len(change.fixed),
-            improvements=record.improvements + (change.told and change.change < 0),
+            improvements=record.improvements + (change.past_threshold and change.change < 0),
         )
     after = replace(state, last_position=point.position, points=state.points + 1, counter=counter, record=record)
     return judgement, after

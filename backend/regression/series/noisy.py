@@ -144,7 +144,7 @@ class NoisySeries:
         accepted = changes[-1] if changes else None
         if accepted is not None and _was_disproved(accepted, self._disproved):
             detector.forget(accepted.onset)
-            accepted = replace(accepted, told=False)
+            accepted = replace(accepted, past_threshold=False)
         self._conclude(
             run, accepted, runs=len(detector.segment), limits=self._known_limits(), before=before, last_good=last_good
         )
@@ -284,7 +284,7 @@ class NoisySeries:
         """Follow the newest runs while they look worse; the events this run adds to the suspect's story."""
         old = self._suspect
         if accepted is not None:
-            proved = accepted.told and accepted.size > 0
+            proved = accepted.past_threshold and accepted.size > 0
             return self._end_suspect(None if proved else old, place)
         if before is None:
             return self._end_suspect(old, place)
@@ -347,8 +347,7 @@ def _was_disproved(change: Change, disproved: tuple[int, ...]) -> bool:
 
 def _keep_record(record: Record, events: Sequence[ChangePoint]) -> Record:
     for event in events:
-        told = event.past_gate
-        if event.state is ChangeState.CONFIRMED and told:
+        if event.state is ChangeState.CONFIRMED and event.past_threshold:
             if event.magnitude > 0:
                 record = replace(record, confirmed=record.confirmed + 1)
             else:

@@ -93,7 +93,7 @@ def _verdict(
     limits: Limits, x: float, place: int, accepted: Change | None, suspect: Suspect | None, returning: int
 ) -> tuple[Verdict, Reason, int | None, bool]:
     """Verdict, reason, where it began, and whether this run is its onset."""
-    if limits.opened and not (accepted is not None and accepted.told and accepted.size > 0):
+    if limits.opened and not (accepted is not None and accepted.past_threshold and accepted.size > 0):
         reason = Reason.RETURNING if returning else Reason.STILL_WORSE
         verdict = Verdict.UNCHANGED if returning else Verdict.REGRESSION
         return verdict, reason, limits.opened[0].onset, False
@@ -110,11 +110,11 @@ def _verdict(
 
 
 def _accepted_verdict(accepted: Change) -> tuple[Verdict, Reason]:
-    if accepted.told and accepted.size > 0:
+    if accepted.past_threshold and accepted.size > 0:
         return Verdict.REGRESSION, Reason.SUSTAINED_DRIFT if accepted.drift else Reason.SUSTAINED_STEP
     if accepted.fixed:
         return Verdict.UNCHANGED, Reason.RETURNED
-    if accepted.told:
+    if accepted.past_threshold:
         return Verdict.IMPROVEMENT, Reason.SUSTAINED_IMPROVEMENT
     return Verdict.UNCHANGED, Reason.KNOWN_MODE if accepted.known else Reason.SMALL_CHANGE
 
@@ -192,7 +192,7 @@ def calibrating(
 
 def events_with(change: Change, suspect: Suspect | None, direction: Direction) -> tuple[ChangePoint, ...]:
     """The change points that an accepted change ended and began, and where its suspect was thought to begin."""
-    moved = change.told and change.size > 0 and suspect is not None and suspect.onset != change.onset
+    moved = change.past_threshold and change.size > 0 and suspect is not None and suspect.onset != change.onset
     if not moved or suspect is None:
         return events_of(change, direction)
     return _event(change, ChangeState.RELOCATED, direction, previous=suspect.onset), *events_of(change, direction)
@@ -217,7 +217,7 @@ def _event(change: Change, state: ChangeState, direction: Direction, previous: i
         range_start=change.first,
         range_end=change.last,
         magnitude=math.expm1(change.size),
-        past_gate=change.told,
+        past_threshold=change.past_threshold,
         detected_position=change.detected,
         baseline=value_of(change.before, direction),
         level=value_of(change.after, direction),
@@ -237,7 +237,7 @@ def _ended(
         range_start=within[0],
         range_end=within[1],
         magnitude=math.expm1(ended.after - ended.before),
-        past_gate=True,
+        past_threshold=True,
         detected_position=detected,
         baseline=value_of(ended.before, direction),
         level=value_of(after, direction),
@@ -265,7 +265,7 @@ def suspect_event(suspect: Suspect, state: ChangeState, detected: int, direction
         range_start=suspect.onset,
         range_end=suspect.onset,
         magnitude=math.expm1(suspect.worst - suspect.baseline),
-        past_gate=True,
+        past_threshold=True,
         detected_position=detected,
         baseline=value_of(suspect.baseline, direction),
         level=value_of(suspect.worst, direction),
@@ -323,14 +323,14 @@ def _counter_verdict(
     counter: Counter, change: ExactChange | None, policy: Policy
 ) -> tuple[Verdict, Reason, int | None]:
     if counter.opened:
-        new = change is not None and change.told and change.change > 0
+        new = change is not None and change.past_threshold and change.change > 0
         return Verdict.REGRESSION, Reason.EXACT_CHANGED if new else Reason.STILL_WORSE, counter.opened[0].onset
     young = not counter.settled(policy) and not counter.earlier if change is None else not change.judged
     if young:
         return Verdict.INSUFFICIENT, Reason.TOO_FEW_RUNS, None
     if change is None:
         return Verdict.UNCHANGED, Reason.EXACT_SAME, None
-    if change.told and not change.fixed:
+    if change.past_threshold and not change.fixed:
         return Verdict.IMPROVEMENT, Reason.EXACT_IMPROVED, change.onset
     reason = Reason.KNOWN_MODE if change.known else Reason.EXACT_BELOW_GATE
     return Verdict.UNCHANGED, Reason.RETURNED if change.fixed else reason, None
@@ -341,7 +341,7 @@ def _counter_events(change: ExactChange | None, direction: Direction) -> tuple[C
         return ()
 
     def event(
-        state: ChangeState, onset: int, last_good: int | None, base: float, level: float, told: bool
+        state: ChangeState, onset: int, last_good: int | None, base: float, level: float, past_threshold: bool
     ) -> ChangePoint:
         size = exact_change(base, level, direction)
         return ChangePoint(
@@ -353,12 +353,14 @@ def _counter_events(change: ExactChange | None, direction: Direction) -> tuple[C
             range_start=change.onset,
             range_end=change.onset,
             magnitude=size,
-            past_gate=told,
+            past_threshold=past_threshold,
             detected_position=change.onset,
             baseline=base,
             level=level,
         )
 
     fixed = tuple(event(ChangeState.FIXED, o.onset, o.last_good, o.before, o.after, True) for o in change.fixed)
-    own = event(ChangeState.CONFIRMED, change.onset, change.last_good, change.before, change.after, change.told)
+    own = event(
+        ChangeState.CONFIRMED, change.onset, change.last_good, change.before, change.after, change.past_threshold
+    )
     return (*fixed, own)

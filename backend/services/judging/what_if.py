@@ -18,7 +18,7 @@ from backend.regression.grouping import SeriesChange
 from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
-from backend.regression.what_if import ListedCase, cases_after, is_same
+from backend.regression.what_if import ListedRegression, is_same, regressions_after
 from backend.services.base import projects
 from backend.services.base.errors import Unavailable
 from backend.services.judging.entered_histories import HISTORIES, EnteredHistory
@@ -129,7 +129,7 @@ def preview_series(c: Connection, slug: str, series_id: int, min_change: float, 
 
     period = LastDays(now, PREVIEW_DAYS)
     series = [it for it in store.gates_since(c, project.id, period.since) if it.series.id == series_id]
-    shown = _cases(c, project.id, period.since, series_id)
+    shown = _listed(c, project.id, period.since, series_id)
     return _preview(c, project, series, policies, shown, period)
 
 
@@ -150,7 +150,7 @@ def _compared(
         return _policy_of(it, books[0]), _policy_of(it, books[1])
 
     series = store.gates_since(c, project.id, period.since)
-    return _preview(c, project, series, policies, _cases(c, project.id, period.since), period)
+    return _preview(c, project, series, policies, _listed(c, project.id, period.since), period)
 
 
 def _preview(
@@ -158,16 +158,16 @@ def _preview(
     project: ProjectRow,
     series: Sequence[Gate],
     policies: Policies,
-    known: Sequence[ListedCase],
+    known: Sequence[ListedRegression],
     period: LastDays,
 ) -> Preview:
     affected = [it for it in series if len(set(policies(it))) > 1]
     found = _difference(c, project.id, affected, policies, period) if affected else _Difference(0, [], [])
-    before, after = _reported(known), _reported(cases_after(known, found.gone, found.fresh))
-    kept = {case.number for case in after}
-    removed = [case for case in before if case.number not in kept]
-    added = [case for case in after if case.number is None]
-    onsets = sorted({case.group.onset_position for case in (*added, *removed)})
+    before, after = _reported(known), _reported(regressions_after(known, found.gone, found.fresh))
+    kept = {regression.number for regression in after}
+    removed = [regression for regression in before if regression.number not in kept]
+    added = [regression for regression in after if regression.number is None]
+    onsets = sorted({regression.group.onset_position for regression in (*added, *removed)})
     names = store.shas(c, project.id, onsets) if onsets else {}
     gates = {it.series.id: it for it in series}
     return Preview(
@@ -183,11 +183,11 @@ def _preview(
     )
 
 
-def _reported(cases: Iterable[ListedCase]) -> list[ListedCase]:
-    return [case for case in cases if case.is_reported]
+def _reported(regressions: Iterable[ListedRegression]) -> list[ListedRegression]:
+    return [regression for regression in regressions if regression.is_reported]
 
 
-def _cases(c: Connection, project_id: int, since: datetime, series_id: int | None = None) -> list[ListedCase]:
+def _listed(c: Connection, project_id: int, since: datetime, series_id: int | None = None) -> list[ListedRegression]:
     """The regressions of the list, or of one series, each as the series shows it: those of gates that were not taken
     back."""
     reported = regression_store.reported_since(c, project_id, since)
@@ -196,7 +196,7 @@ def _cases(c: Connection, project_id: int, since: datetime, series_id: int | Non
         if point.is_gate and point.state != ChangeState.WITHDRAWN and point.regression_id is not None:
             members.setdefault(point.regression_id, []).append(point.as_series_change())
     return [
-        ListedCase(number=number, changes=tuple(changes), is_reported=reported[number])
+        ListedRegression(number=number, changes=tuple(changes), is_reported=reported[number])
         for number, changes in sorted(members.items())
     ]
 
@@ -289,21 +289,23 @@ def _confirmed(w: Watched, events: Iterable[ChangePoint]) -> list[ChangePoint]:
         for event in events
         if event.state is ChangeState.CONFIRMED
         and event.direction is ChangeDirection.REGRESSION
-        and event.past_gate
+        and event.past_threshold
         and event.onset_position >= w.first_position
     ]
 
 
-def _flags(cases: Sequence[ListedCase], gates: Mapping[int, Gate], names: Mapping[int, str]) -> tuple[Flag, ...]:
-    biggest = sorted(cases, key=lambda case: -case.group.magnitude)[:SHOWN]
-    return tuple(_flag(case, gates[int(case.group.lead.series_id)], names) for case in biggest)
+def _flags(
+    regressions: Sequence[ListedRegression], gates: Mapping[int, Gate], names: Mapping[int, str]
+) -> tuple[Flag, ...]:
+    biggest = sorted(regressions, key=lambda regression: -regression.group.magnitude)[:SHOWN]
+    return tuple(_flag(regression, gates[int(regression.group.lead.series_id)], names) for regression in biggest)
 
 
-def _flag(case: ListedCase, gate: Gate, names: Mapping[int, str]) -> Flag:
-    found = case.group
+def _flag(regression: ListedRegression, gate: Gate, names: Mapping[int, str]) -> Flag:
+    found = regression.group
     return Flag(
-        regression_id=case.number,
-        series=len({change.series_id for change in case.changes}),
+        regression_id=regression.number,
+        series=len({change.series_id for change in regression.changes}),
         series_id=gate.series.id,
         testbed=gate.testbed,
         benchmark=gate.series.benchmark,

@@ -106,7 +106,7 @@ def _advance_points(
         previous = change.onset_position if change.previous_onset_position is None else change.previous_onset_position
         point = known.get((series, previous)) if change.direction is ChangeDirection.REGRESSION else None
         if point is None:
-            if change.state in LIVE and change.past_gate:
+            if change.state in LIVE and change.past_threshold:
                 made.append((series, change))
             continue  # else a level that nobody is told of, or the end of what was never recorded
         after = advance(point, change)

@@ -6,7 +6,7 @@ from backend.regression.grouping import SeriesChange, belongs, group, same_onset
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
 
 
-def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, noise=None, exact=False):
+def change(series, onset, size=0.2, width=0, role=Role.GATE, past_threshold=True, noise=None, exact=False):
     point = ChangePoint(
         kind=ChangeKind.STEP,
         direction=ChangeDirection.REGRESSION if size > 0 else ChangeDirection.IMPROVEMENT,
@@ -16,7 +16,7 @@ def change(series, onset, size=0.2, width=0, role=Role.GATE, past_gate=True, noi
         range_start=onset - width,
         range_end=onset + width,
         magnitude=size,
-        past_gate=past_gate,
+        past_threshold=past_threshold,
         detected_position=onset + 2,
         baseline=1.0,
         level=1.0 + size,
@@ -50,7 +50,7 @@ def test_a_regression_and_an_improvement_of_one_commit_are_two_groups():
 def test_only_a_gate_past_its_policy_opens_a_regression():
     assert group([change("a", 50)])[0].opens
     assert not group([change("a", 50, role=Role.WATCH)])[0].opens
-    assert not group([change("a", 50, past_gate=False)])[0].opens
+    assert not group([change("a", 50, past_threshold=False)])[0].opens
 
 
 def test_a_later_change_belongs_to_the_group_of_its_onset():

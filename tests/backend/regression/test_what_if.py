@@ -1,8 +1,8 @@
-"""Cases that a list would hold: what is gone takes a case away with its last change, what is fresh joins its onset."""
+"""Regressions that a list would hold: one goes with its last change, and a fresh change joins that of its onset."""
 
 from backend.regression.grouping import SeriesChange
 from backend.regression.terms import ChangeDirection, ChangeKind, ChangePoint, ChangeState, Role
-from backend.regression.what_if import ListedCase, cases_after
+from backend.regression.what_if import ListedRegression, regressions_after
 
 
 def change(series: str, onset: int) -> SeriesChange:
@@ -15,7 +15,7 @@ def change(series: str, onset: int) -> SeriesChange:
         range_start=onset,
         range_end=onset,
         magnitude=0.1,
-        past_gate=True,
+        past_threshold=True,
         detected_position=onset + 2,
         baseline=10.0,
         level=11.0,
@@ -24,29 +24,29 @@ def change(series: str, onset: int) -> SeriesChange:
 
 
 KNOWN = [
-    ListedCase(number=1, changes=(change("a", 20), change("b", 20)), is_reported=True),
-    ListedCase(number=2, changes=(change("a", 40),), is_reported=False),
+    ListedRegression(number=1, changes=(change("a", 20), change("b", 20)), is_reported=True),
+    ListedRegression(number=2, changes=(change("a", 40),), is_reported=False),
 ]
 
 
-def numbers(cases: list[ListedCase]) -> list[tuple[int | None, int]]:
-    return [(case.number, len(case.changes)) for case in cases]
+def numbers(regressions: list[ListedRegression]) -> list[tuple[int | None, int]]:
+    return [(regression.number, len(regression.changes)) for regression in regressions]
 
 
 def test_with_nothing_gone_and_nothing_fresh_the_list_is_what_it_is() -> None:
-    assert cases_after(KNOWN, [], []) == KNOWN
+    assert regressions_after(KNOWN, [], []) == KNOWN
 
 
-def test_a_case_ends_with_its_last_change_however_the_other_policy_located_it() -> None:
-    assert numbers(cases_after(KNOWN, [change("a", 21)], [])) == [(1, 1), (2, 1)]
-    assert numbers(cases_after(KNOWN, [change("a", 20), change("b", 22)], [])) == [(2, 1)]
+def test_a_regression_ends_with_its_last_change_however_the_other_policy_located_it() -> None:
+    assert numbers(regressions_after(KNOWN, [change("a", 21)], [])) == [(1, 1), (2, 1)]
+    assert numbers(regressions_after(KNOWN, [change("a", 20), change("b", 22)], [])) == [(2, 1)]
 
 
-def test_a_fresh_change_joins_the_case_of_its_onset_and_else_founds_one_with_others() -> None:
-    found = cases_after(KNOWN, [], [change("c", 20), change("c", 30), change("d", 30)])
+def test_a_fresh_change_joins_the_regression_of_its_onset_and_else_founds_one_with_others() -> None:
+    found = regressions_after(KNOWN, [], [change("c", 20), change("c", 30), change("d", 30)])
     assert numbers(found) == [(1, 3), (2, 1), (None, 2)]
-    assert [case.is_reported for case in found] == [True, False, True]
+    assert [regression.is_reported for regression in found] == [True, False, True]
 
 
 def test_what_a_machine_did_is_not_told_because_another_series_would_show_it() -> None:
-    assert numbers(cases_after(KNOWN, [], [change("c", 40)])) == [(1, 2), (2, 2)]
+    assert numbers(regressions_after(KNOWN, [], [change("c", 40)])) == [(1, 2), (2, 2)]

@@ -90,7 +90,7 @@ def _changes_of(s, points):
     for judgement in judged:
         for event in judgement.events:
             live.pop(event.previous_onset_position, None)
-            if event.direction is ChangeDirection.REGRESSION and event.past_gate:
+            if event.direction is ChangeDirection.REGRESSION and event.past_threshold:
                 if event.state is ChangeState.WITHDRAWN:
                     live.pop(event.onset_position, None)
                 elif event.state is not ChangeState.FIXED:

@@ -119,5 +119,5 @@ def test_a_loss_in_noise_is_over_within_sixty_runs_of_its_end(held):
 def test_a_loss_that_stays_is_not_over():
     for seed in range(12):
         detector, changes = fed(lost(0.03, 0.08, 250, 0, seed))
-        assert bool(detector.opened) is any(change.told for change in changes)
+        assert bool(detector.opened) is any(change.past_threshold for change in changes)
         assert detector.opened

@@ -50,7 +50,7 @@ def fed(x, policy=POLICY, replicated=False):
 
 
 def told_worse(x, policy=POLICY):
-    return [change for change in fed(x, policy)[1] if change.told and change.size > 0]
+    return [change for change in fed(x, policy)[1] if change.past_threshold and change.size > 0]
 
 
 # ---- what is demanded of the evidence
@@ -186,13 +186,13 @@ def test_the_newest_runs_must_agree(tail, found):
 @pytest.mark.parametrize(("size", "told"), [(0.045, False), (0.055, True)])
 def test_a_clear_change_below_the_gate_is_accepted_and_not_told(size, told):
     _, changes = fed(np.concatenate((quiet(80, 1, 0.002), math.log1p(size) + quiet(30, 2, 0.002))))
-    assert [(c.told, c.size > 0) for c in changes] == [(told, True)]
+    assert [(c.past_threshold, c.size > 0) for c in changes] == [(told, True)]
 
 
 @pytest.mark.parametrize(("size", "told"), [(-0.045, False), (-0.055, True)])
 def test_a_gain_moves_the_level_and_is_told_from_the_gate_on(size, told):
     _, changes = fed(np.concatenate((quiet(80, 1, 0.002), math.log1p(size) + quiet(30, 2, 0.002))))
-    assert [(c.told, c.size < 0) for c in changes] == [(told, True)]
+    assert [(c.past_threshold, c.size < 0) for c in changes] == [(told, True)]
 
 
 # ---- the first runs, memory
@@ -238,6 +238,6 @@ def test_losses_of_8_percent_in_noise_of_3_percent_are_over_60_runs_after_their_
         noise[100 : 100 + lasted] += np.log1p(0.08)
         detector = Detector()
         changes = detector.feed(noise, np.arange(len(noise)), POLICY)
-        ended += any(change.told and change.size > 0 for change in changes)
+        ended += any(change.past_threshold and change.size > 0 for change in changes)
         assert not detector.opened, seed
     assert ended >= {5: 1, 10: 12, 20: 20, 30: 20}[lasted]

@@ -83,7 +83,7 @@ def test_a_small_regression_of_a_noisy_series_ends_once_its_level_is_back_and_no
     levels = np.concatenate((np.zeros(40), np.full(6 if good else 66, math.log(1.08)), np.zeros(good)))
     x = levels + 0.02 * rng.standard_normal(len(levels))
     detector, found = fed(x)
-    worse = [change for change in found if change.told and change.size > 0]
+    worse = [change for change in found if change.past_threshold and change.size > 0]
     assert len(worse) <= 1
     assert bool(detector.opened) is (is_open and bool(worse))
-    assert not [change for change in found if change.told and change.size < 0 and not change.fixed]
+    assert not [change for change in found if change.past_threshold and change.size < 0 and not change.fixed]

@@ -72,7 +72,7 @@ def sloping(x, policy=POLICY):
 def test_a_slope_over_all_runs_is_told_where_it_is_more_than_chance(rise, found):
     change = sloping(faint(200, rise))
     assert (change is not None) is found
-    assert change is None or (change.drift and change.told)
+    assert change is None or (change.drift and change.past_threshold)
 
 
 @pytest.mark.parametrize(("runs", "found"), [(120, False), (139, False), (140, True), (141, False)])

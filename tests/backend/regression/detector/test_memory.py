@@ -81,5 +81,5 @@ def test_runs_from_before_a_regression_are_the_baseline_again_where_the_level_is
 @pytest.mark.parametrize(("steps", "ended"), [(8, 8), (9, 9), (OPEN_ONES, OPEN_ONES), (OPEN_ONES + 1, OPEN_ONES)])
 def test_all_regressions_that_nobody_mended_end_when_the_level_is_back(steps, ended):
     _, found = fed(np.concatenate((stairs(steps, size=0.3), noise(12, 1))))
-    assert len([change for change in found if change.told and change.size > 0]) == steps
+    assert len([change for change in found if change.past_threshold and change.size > 0]) == steps
     assert sum(len(change.fixed) for change in found) == ended

@@ -26,7 +26,7 @@ def test_a_change_of_the_size_it_sees_is_told_within_eight_runs_most_times(noise
         detector, _ = fed(quiet(runs, noise, seed))
         size = np.log1p(shown_by(detector.model, POLICY, SOON))
         after = size + quiet(SOON, noise, 100 + seed)
-        told += any(change.told for change in detector.feed(after, np.arange(runs, runs + SOON), POLICY))
+        told += any(change.past_threshold for change in detector.feed(after, np.arange(runs, runs + SOON), POLICY))
     assert told >= 14
 
 

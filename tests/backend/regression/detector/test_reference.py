@@ -67,7 +67,7 @@ def test_the_edge_of_a_step_of_a_correlated_series_shows_within_fewer_runs(monke
             x = noise(160, seed, 0.03, rho=0.6)
             x[120:] += 0.15
             detector = Detector(assumed_noise=Policy().prior_noise)
-            found = [c for c in detector.feed(x, np.arange(160), Policy()) if c.told and c.size > 0]
+            found = [c for c in detector.feed(x, np.arange(160), Policy()) if c.past_threshold and c.size > 0]
             total += min([c.detected for c in found if c.detected >= 120], default=160) - 120
         return total
 

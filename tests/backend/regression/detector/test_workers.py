@@ -37,7 +37,7 @@ def test_a_new_worker_calibrates_before_it_is_judged():
 
 def test_a_regression_is_found_across_workers_with_offsets():
     judged, _ = judge_history(mixed([10.0] * 40 + [11.2] * 10, [0.0, 0.08, -0.05]), LOWER, Policy())
-    onsets = [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate]
+    onsets = [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold]
     assert onsets == [40]
 
 
@@ -51,7 +51,7 @@ def test_boxes_that_share_a_series_from_its_first_run_are_told_apart(offsets):
     """By 10 %, but a loss of 7 % is found: what they differ by is no noise. One of 3 % is not told."""
     for loss, told in ((0.07, [60]), (0.03, [])):
         judged, state = judge_history(mixed([10.0] * 60 + [10.0 * (1 + loss)] * 20, offsets), LOWER, Policy())
-        found = [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate]
+        found = [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold]
         assert found == told
         learnt = [offsets_of(state)[f"w{number}"] for number in range(len(offsets))]
         assert learnt == pytest.approx([np.log1p(offset) for offset in offsets], abs=0.012)
@@ -79,7 +79,7 @@ def test_a_pool_of_fresh_machines_is_judged_and_shows_a_step():
     costs = np.repeat([10.0, 11.5], [40, 8]) * (1 + 0.01 * rng.standard_normal(48))
     history = [Point(i, "c", (float(cost),), "e", f"vm-{i}") for i, cost in enumerate(costs)]
     judged, _ = judge_history(history, LOWER, Policy())
-    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate] == [40]
+    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold] == [40]
 
 
 @pytest.mark.parametrize("runs", [1, 2])
@@ -89,7 +89,7 @@ def test_machines_that_are_gone_before_they_are_learnt_keep_no_series_from_being
     costs = np.repeat([10.0, 11.5], [80, 12]) * (1 + 0.01 * rng.standard_normal(92))
     history = [Point(i, "c", (float(cost),), "e", f"vm-{i // runs}") for i, cost in enumerate(costs)]
     judged, state = judge_history(history, LOWER, Policy())
-    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_gate] == [80]
+    assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold] == [80]
     assert len(state.workers) <= 1 + LEFT_EARLY
 
 

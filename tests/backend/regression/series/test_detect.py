@@ -66,7 +66,7 @@ def test_the_judge_and_the_detector_tell_the_same_regressions():
         (e.onset_position, e.detected_position)
         for j in judged
         for e in j.events
-        if e.state is ChangeState.CONFIRMED and e.past_gate and e.magnitude > 0
+        if e.state is ChangeState.CONFIRMED and e.past_threshold and e.magnitude > 0
     ]
     assert told == [(r["index"], r["detected_at"]) for r in answered]
 

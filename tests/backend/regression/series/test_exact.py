@@ -16,7 +16,10 @@ def judged(values, policy=None):
 
 def regressions(judgements):
     return [
-        e for j in judgements for e in j.events if e.state is ChangeState.CONFIRMED and e.past_gate and e.magnitude > 0
+        e
+        for j in judgements
+        for e in j.events
+        if e.state is ChangeState.CONFIRMED and e.past_threshold and e.magnitude > 0
     ]
 
 
@@ -30,7 +33,7 @@ def test_a_counter_regresses_only_past_its_policy_and_at_once(value, red):
 def test_any_increase_is_a_change_point():
     found = judged([1_000_000] * 5 + [1_000_001])
     (event,) = found[-1].events
-    assert event.onset_position == 5 and not event.past_gate
+    assert event.onset_position == 5 and not event.past_threshold
 
 
 def test_any_more_host_syncs_are_a_regression_even_from_zero():

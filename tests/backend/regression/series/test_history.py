@@ -15,7 +15,7 @@ NOISY = SeriesKind(Direction.LOWER)
 
 def point_by_point(points, kind, policy):
     told = [event for judgement in judge_all(points, kind, policy) for event in judgement.events]
-    return [e for e in told if e.past_gate and e.state in (ChangeState.CONFIRMED, ChangeState.FIXED)]
+    return [e for e in told if e.past_threshold and e.state in (ChangeState.CONFIRMED, ChangeState.FIXED)]
 
 
 def history(seed, noise, processes, steps, workers=1):

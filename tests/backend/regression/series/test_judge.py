@@ -21,7 +21,7 @@ def told(judgements, state=ChangeState.CONFIRMED, regression=True):
         e
         for j in judgements
         for e in j.events
-        if e.state is state and e.past_gate and (e.direction == "regression") == regression
+        if e.state is state and e.past_threshold and (e.direction == "regression") == regression
     ]
 
 
@@ -110,7 +110,7 @@ def test_two_losses_of_four_percent_are_one_regression_of_eight():
     judged = judge_all(points(levels, noise=0.003), LOWER, POLICY)
     (event,) = told(judged)
     assert 79 <= event.onset_position <= 81
-    small = [e for j in judged for e in j.events if not e.past_gate]
+    small = [e for j in judged for e in j.events if not e.past_threshold]
     assert [e.onset_position for e in small] == [40]
     assert not any(j.red for j in judged[:80])
 

@@ -120,7 +120,7 @@ def test_a_session_withdraws_a_suspect_and_the_same_onset_is_not_told_again():
         [Point(p, f"c{p}", (12.0, 12.01, 11.99), "env", "w0") for p in range(22, 40)], LOWER, POLICY, state
     )
     assert not any(j.red for j in judged)
-    assert not [e for j in judged for e in j.events if e.past_gate and e.state is ChangeState.CONFIRMED]
+    assert not [e for j in judged for e in j.events if e.past_threshold and e.state is ChangeState.CONFIRMED]
 
 
 def test_a_session_about_an_unknown_onset_changes_nothing():

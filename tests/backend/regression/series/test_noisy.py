@@ -59,7 +59,9 @@ def test_a_point_a_run_a_history_and_a_preview_say_the_same(seed):
 
     for points, kind, policy, (judged, _) in zip(histories, kinds, policies, alone, strict=True):
         events = chain.from_iterable(judgement.events for judgement in judged)
-        assert replay(enter(points, kind), policy) == [e for e in events if e.past_gate and e.state in REPORTED_STATES]
+        assert replay(enter(points, kind), policy) == [
+            e for e in events if e.past_threshold and e.state in REPORTED_STATES
+        ]
 
 
 def test_a_history_is_judged_the_same_from_any_of_its_states():
