@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
+
+from backend.routing import Router
 
 STATIC_DIR = Path(__file__).parent / "static"
 COMPRESSIBLE = ("text/", "application/javascript", "application/json", "image/svg+xml")
@@ -65,9 +67,9 @@ def load_assets(directory: Path = STATIC_DIR) -> Assets:
     return Assets(digest.hexdigest()[:12], files)
 
 
-def router(content_security_policy: str) -> APIRouter:
+def router(content_security_policy: str) -> Router:
     """Serves `/static/<hash>/<path>`. Workers take their own policy from here, not from the page."""
-    routes = APIRouter(include_in_schema=False)
+    routes = Router(include_in_schema=False)
 
     @routes.get("/static/{version}/{path:path}")
     def static_file(request: Request, version: str, path: str) -> Response:

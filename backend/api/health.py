@@ -2,17 +2,18 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from sqlalchemy.exc import OperationalError
 
 from backend.api.admission import STUCK_S
 from backend.api.answers import ReadinessAnswer
 from backend.api.dependencies import Config, Reader, Transaction
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base import readiness
 from backend.services.base.errors import Unavailable
 
-router = APIRouter(tags=["service"])
+router = Router(tags=["service"])
 
 
 @router.get("/healthz", response_model=dict[str, str])

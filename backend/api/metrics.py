@@ -16,6 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
+from backend.routing import API_PREFIX
 from backend.services.base.reads import Reads, ReplicaStatus
 from backend.store.reports.figures import Figures, load_figures
 
@@ -141,7 +142,6 @@ def route_of(scope: Any) -> str:
     return f"{API_PREFIX}{path}" if of_api else str(path)
 
 
-API_PREFIX = "/api/v1"
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

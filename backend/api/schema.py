@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from backend import contract
 from backend.api.responses import Json
+from backend.routing import Router
 
-router = APIRouter(tags=["service"])
+router = Router(tags=["service"])
 
 
 @router.get("/schema/run.json", response_model=dict[str, Any])

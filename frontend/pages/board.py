@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.routing import Router
 from backend.services.base.errors import BadRequest
 from backend.services.base.projects import DEMO
 from backend.services.base.scope import in_zone
@@ -31,7 +31,7 @@ from frontend.markup import EMPTY, html, joined
 from frontend.render import html_response, render, rendered
 from frontend.words import LOOKS, MOVED, plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 RANGES = (("24 h", "24h"), ("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("All", "all"))
 MODES = (("Verdict", CellMode.VERDICT), ("% change", CellMode.CHANGE), ("Value", CellMode.VALUE))

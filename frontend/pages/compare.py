@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from backend.routing import Router
 from backend.services.base.metric_words import change_word, common_word
 from backend.services.base.scope import LAST_GOOD, QueryScope, find_commit, find_scope
 from backend.services.comparison import commits as service
@@ -28,7 +28,7 @@ from frontend.markup import EMPTY, html, joined
 from frontend.render import change_mark
 from frontend.words import VERDICTS, plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 PHASE_PANELS = 4
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, TypeVar
 
-from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Connection
 
+from backend.routing import Router
 from backend.services.base.errors import NotFound
 from backend.services.base.tables import Table, TableFormat, written
 from backend.services.comparison.rows import ComparisonRow
@@ -20,7 +20,7 @@ from frontend.frame import Visit, Visiting
 from frontend.pages import compare, regressions, series
 from frontend.render import HEADERS
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 Row = TypeVar("Row")
 

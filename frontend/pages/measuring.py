@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.principal import Scope
 from backend.services.base.scope import find_project
 from backend.services.plans import backfill, bisection_views, schedule
@@ -16,7 +17,7 @@ from backend.services.sessions.views import SessionSeries, SessionView
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 MOST = 50
 LOOKS = {"slower": "bad", "faster": "ok", "same": "mut", "unclear": "warn", "continue": "mut"}

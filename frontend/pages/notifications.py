@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.errors import BadRequest
 from backend.services.base.principal import require_name
 from backend.services.notify import rules
@@ -12,7 +13,7 @@ from backend.services.notify.concerns import NOTIFIED_EVENTS
 from frontend.frame import Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 ABOUT = {"code": ["code"], "machines": ["hardware", "environment", "method"]}
 WAITING = frozenset({"waiting", "sending"})

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
+from backend.routing import Router
 from backend.services.base.scope import RANGES
 from backend.services.joint.status import joint_status
 from backend.services.reports.trend_grid import Mean
@@ -29,7 +29,7 @@ from frontend.regression_groups import began, onset_of
 from frontend.render import change_mark
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 DEFAULT_RANGE = "30d"
 ONSETS = 8  # shown of those that nobody has taken; the others are a click away

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
 from backend.services.github import pull_requests
@@ -15,7 +16,7 @@ from backend.store.github.outbox import OutboxRow
 from frontend.frame import Visit, Visiting
 from frontend.links import link, pull_request_url
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 MOST = 100
 GAVE_UP = "gave_up"

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 from sqlalchemy import Connection
 
 from backend.regression.cause.attribution import CauseName
 from backend.regression.regression_state import OPEN
+from backend.routing import Router
 from backend.services.base.errors import BadRequest
 from backend.services.reports import history
 from backend.services.reports.facets import FACETS, passes, variant_of
@@ -31,7 +31,7 @@ from frontend.regression_groups import By, Item, Sort, grouped
 from frontend.render import render
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 CLOSED_FOR = timedelta(days=7)
 FILTERS = (

@@ -1,14 +1,14 @@
 """The rule: when something counts as a regression, rendered from the policy object that decides it."""
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 
 from backend.regression.policy import BUILT_IN
+from backend.routing import Router
 from frontend import numbers
 from frontend.frame import Visiting
 from frontend.thresholds import threshold
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/rule")

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.regression.cause.attribution import canary_moved
+from backend.routing import Router
 from backend.services.base.metric_words import worse_word
 from backend.services.runs import profiles
 from backend.services.runs import view as run_view
@@ -26,7 +26,7 @@ from frontend.markup import html, joined
 from frontend.render import CONTROL_SEQUENCE, render, rendered, script_json, tag, verdict_tag, visible
 from frontend.words import PHASES, plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 MANY_METRICS = 40  # from here on the page opens with the gates and what moved
 FEW_RESULTS, PHASES_FIRST = 4, 3

@@ -1,15 +1,15 @@
 """Search: a commit, a benchmark, a regression or a run, from one box. What can only mean one thing opens at once."""
 
-from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.scope import SHA
 from backend.services.reports.search import Hit, HitKind, SearchHits, search
 from frontend.frame import Visiting
 from frontend.links import link
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 PER_KIND = 20
 TITLES = {

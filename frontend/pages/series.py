@@ -7,12 +7,12 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 from sqlalchemy import Connection
 
 from backend.regression.terms import Verdict
+from backend.routing import Router
 from backend.services.base import scope
 from backend.services.base.errors import BadRequest
 from backend.services.base.metric_words import worse_word
@@ -40,7 +40,7 @@ from frontend.reference import ChosenReference, reference_of, since
 from frontend.render import script_json, verdict_tag
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 RANGES = (("7 d", "7d"), ("30 d", "30d"), ("90 d", "90d"), ("1 y", "1y"), ("All", "all"))
 TABLE_ROWS = 40

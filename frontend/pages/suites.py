@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from backend.regression.policy import PolicyBook
+from backend.routing import Router
 from backend.services.base.metric_words import change_word, worse_word
 from backend.services.joint.status import joint_status
 from backend.services.reports import suites as service
@@ -25,7 +25,7 @@ from frontend.markup import html
 from frontend.render import script_json, tag, verdict_tag
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 LONG = 120  # rows of a benchmark; a longer table opens with what is not unchanged
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
+from backend.routing import Router
 from backend.services.base.confine import check_worker
 from backend.services.base.errors import Forbidden
 from backend.services.base.principal import Scope
@@ -27,7 +28,7 @@ from frontend.frame import Visit, Visiting
 from frontend.pages.run import canary_says, flat, percent_done
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 UNUSED = "a worker measures every variant, branch and commit"
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from backend.api.bodies import Slug
@@ -10,11 +10,12 @@ from backend.api.dependencies import ProjectAdmin, Transaction
 from backend.api.described import schema_of
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.routing import Router
 from backend.services.people import audit
 from backend.services.triage.views import Page
 from backend.store.base.audit import AuditFilter, AuditRow
 
-router = APIRouter(tags=["audit"])
+router = Router(tags=["audit"])
 
 Word = Annotated[str | None, Query(max_length=200, pattern=PLAIN)]
 

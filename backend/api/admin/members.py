@@ -2,18 +2,19 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 
 from backend.api import shapes
 from backend.api.bodies import MemberBody, Slug
 from backend.api.dependencies import Admin, Now, ProjectAdmin, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base.principal import require_name
 from backend.services.people import members
 from backend.services.people.members import Members
 
-router = APIRouter(tags=["members"])
+router = Router(tags=["members"])
 
 Project = Annotated[Slug, Path()]
 Who = Annotated[str, Path(max_length=200, pattern=shapes.LOGIN, description="the login that they sign in by")]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import Field, StringConstraints
 
 from backend.api import shapes
@@ -10,10 +10,11 @@ from backend.api.bodies import RequestBody, RowId, Slug
 from backend.api.dependencies import Now, ProjectAdmin, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.notify import rules
 from backend.services.notify.rules import Notifications, NotifyMessage, NotifyRule
 
-router = APIRouter(tags=["notifications"])
+router = Router(tags=["notifications"])
 
 Project = Annotated[Slug, Path()]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=shapes.PLAIN)]

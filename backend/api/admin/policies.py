@@ -2,19 +2,20 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from backend.api.bodies import PolicyBody, PreviewBody, Slug
 from backend.api.dependencies import Now, ProjectAdmin, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base.principal import require_name
 from backend.services.judging import policy_change as policies
 from backend.services.judging import what_if
 from backend.services.judging.policy_change import ProjectPolicy
 from backend.services.judging.what_if import Preview
 
-router = APIRouter(tags=["projects"])
+router = Router(tags=["projects"])
 
 
 @router.get(

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from backend.api.bodies import ProjectBody, Slug
 from backend.api.dependencies import Config, Now, ProjectAdmin, Reader, Transaction, UnconfinedAdmin, in_transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
+from backend.routing import Router
 from backend.services.base import projects
 from backend.services.base.projects import Saved
 from backend.services.people import saved_projects
@@ -16,7 +17,7 @@ from backend.services.repository import removal
 from backend.services.repository.removal import Removed
 from backend.store.base.projects import ProjectRow
 
-router = APIRouter(tags=["projects"])
+router = Router(tags=["projects"])
 
 
 @router.post(

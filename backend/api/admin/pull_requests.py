@@ -2,18 +2,19 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from backend.api.bodies import ApprovalBody, Slug
 from backend.api.dependencies import Now, Reader, Transaction, UnconfinedApprover
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.github import outbox as github_outbox
 from backend.services.github import pull_requests
 from backend.store.github.outbox import OutboxRow
 from backend.store.github.pull_requests import PullRequestRow
 
-router = APIRouter(tags=["pull requests"])
+router = Router(tags=["pull requests"])
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 

@@ -2,19 +2,20 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from backend.api.dependencies import Config, Now, WritingTransaction, in_transaction
 from backend.identity.provider import Provider, Refused, SignInAttempt
+from backend.routing import Router
 from backend.services.base import access
 from backend.services.base.access import SignedIn
 from backend.services.base.config import ServiceConfig
 from backend.services.base.errors import Forbidden, NotFound
 from backend.services.people import sign_in as people
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 ATTEMPT_COOKIE = "tidemark_signing_in"
 ATTEMPT_LIFE_S = 600

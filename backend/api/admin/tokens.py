@@ -3,17 +3,18 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from backend.api import shapes
 from backend.api.answers import ListPage, SignInAnswer, TokenAnswer
 from backend.api.bodies import RowId, TokenBody
 from backend.api.dependencies import Caller, Now, Transaction, UnconfinedAdmin
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base.access import NewToken
 from backend.services.people import sign_ins, tokens
 
-router = APIRouter(tags=["tokens"])
+router = Router(tags=["tokens"])
 
 Mine = Annotated[bool, Query(description="the caller's own alone")]
 

@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import Header
 
 from backend.api.dependencies import Config, Now, RawBody, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.github import webhooks
 from backend.services.github.webhooks import Received, WebhookDelivery
 
-router = APIRouter(tags=["webhooks"])
+router = Router(tags=["webhooks"])
 
 
 @router.post(

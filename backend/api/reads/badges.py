@@ -3,14 +3,15 @@
 import hashlib
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path
+from fastapi import Header, Path
 from starlette.responses import Response
 
 from backend.api import shapes
 from backend.api.dependencies import Reader, Transaction
+from backend.routing import Router
 from backend.services.reports import badges
 
-router = APIRouter(tags=["badges"])
+router = Router(tags=["badges"])
 
 MAX_AGE_S = 300
 Slug = Annotated[str, Path(max_length=200, pattern=shapes.BADGE_SLUG)]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from backend.api import shapes
 from backend.api.bodies import Slug
@@ -10,10 +10,11 @@ from backend.api.dependencies import Now, Reader, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.routing import Router
 from backend.services.board.board import Board, BoardQuery, CellState, load_board
 from backend.services.reports.commit_verdict import CommitAnswer, commit_verdict
 
-router = APIRouter(tags=["board"])
+router = Router(tags=["board"])
 
 Word = Annotated[str | None, Query(max_length=255, pattern=PLAIN)]
 

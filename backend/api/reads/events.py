@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -15,11 +15,12 @@ from backend.api.bodies import Slug
 from backend.api.dependencies import Config, LiveHub, Reader, Transaction, may_still_read
 from backend.api.edge.rates import address_of
 from backend.api.metrics import Metrics
+from backend.routing import Router
 from backend.services.base.live import Hub, Subscription
 from backend.services.base.projects import find_project
 from backend.store.base.live import LiveEventRow
 
-router = APIRouter(tags=["live"])
+router = Router(tags=["live"])
 
 RECONNECT_MS = 2000
 HEARTBEAT = b": still here\n\n"

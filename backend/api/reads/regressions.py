@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from backend.api.bodies import MergeBody, RowId, Slug, SplitBody, TriageBody
@@ -10,6 +10,7 @@ from backend.api.dependencies import Config, Now, Reader, Transaction, Writer
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.routing import Router
 from backend.services.comparison import commits as comparison
 from backend.services.comparison.commits import CommitComparison
 from backend.services.github import upstream_report
@@ -20,7 +21,7 @@ from backend.services.triage import views as regressions
 from backend.services.triage.detail import RegressionDetail
 from backend.services.triage.views import Page, Regression, RegressionFilter
 
-router = APIRouter(tags=["regressions"])
+router = Router(tags=["regressions"])
 
 Word = Annotated[str | None, Query(max_length=255, pattern=PLAIN)]
 CommitName = Annotated[

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 
 from backend.api.bodies import RowId, Slug
 from backend.api.dependencies import Now, Reader, Transaction
@@ -10,6 +10,7 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
 from backend.api.shapes import PLAIN, ZonedMoment
+from backend.routing import Router
 from backend.services.base.scope import time_range
 from backend.services.base.tables import table_format
 from backend.services.reports import explanations, exports, history
@@ -17,7 +18,7 @@ from backend.services.reports.explanations import Explanation
 from backend.services.reports.history import NamedSeries, SeriesPage, SeriesPoints, SeriesQuery
 from backend.store.reports.points import Sampled
 
-router = APIRouter(tags=["series"])
+router = Router(tags=["series"])
 
 Word = Annotated[str | None, Query(max_length=200, pattern=PLAIN)]
 CommitName = Annotated[

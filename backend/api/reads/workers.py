@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from backend.api.answers import WorkerAnswer
 from backend.api.bodies import Slug, WorkerName, WorkerStateBody
@@ -11,6 +11,7 @@ from backend.api.dependencies import Admin, Config, Now, Reader, Transaction, Un
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
+from backend.routing import Router
 from backend.services.base.confine import check_worker, visible_projects
 from backend.services.queue import dispatch
 from backend.services.queue import view as queue_view
@@ -20,7 +21,7 @@ from backend.services.reports.overview import ListedWorker, SilentTestbed, Worke
 from backend.services.triage.views import Page
 from backend.store.reports.overview import Project
 
-router = APIRouter(tags=["workers"])
+router = Router(tags=["workers"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

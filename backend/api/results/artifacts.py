@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path
+from fastapi import Header, Path
 from starlette.responses import FileResponse
 
 from backend.api.bodies import RunId
 from backend.api.dependencies import Config, Deliverer, Now, RawBody, Reader, Transaction
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base import artifacts
 from backend.services.base.artifacts import Stored
 
-router = APIRouter(tags=["runs"])
+router = Router(tags=["runs"])
 ArtifactName = Annotated[str, Path(min_length=1, max_length=200)]
 BYTES: dict[str, Any] = {
     "requestBody": {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.datastructures import UploadFile
 
 from backend.api.dependencies import Deliverer, Now, RawBody, Transaction, commit_piece
@@ -12,11 +12,12 @@ from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
 from backend.importers import Context
+from backend.routing import Router
 from backend.services.base.errors import BadRequest
 from backend.services.ingest import imports
 from backend.services.ingest.imports import ImportAnswer
 
-router = APIRouter(tags=["import"])
+router = Router(tags=["import"])
 
 MULTIPART = "multipart/form-data"
 FILE_BODY: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from sqlalchemy import Connection
 
 from backend.api.answers import ListPage, StateAnswer, StoredRunEvent
@@ -11,6 +11,7 @@ from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Subm
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
+from backend.routing import Router
 from backend.services.base.principal import Principal
 from backend.services.ingest import delivery
 from backend.services.ingest import record as ingest
@@ -21,7 +22,7 @@ from backend.services.reports import exports
 from backend.services.runs import view as run_view
 from backend.services.runs.view import RunView
 
-router = APIRouter(tags=["runs"])
+router = Router(tags=["runs"])
 
 LONGEST_LEASE: Final = 200
 RUN_BODY: dict[str, Any] = {

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from backend.api.answers import EventsAnswer, HeartbeatAnswer, NextAnswer, StateAnswer, WelcomeAnswer
 from backend.api.bodies import (
     EventsBody,
@@ -17,13 +15,14 @@ from backend.api.bodies import (
 )
 from backend.api.dependencies import Config, Now, Transaction, UnconfinedWorker, WorkerCaller
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.base.confine import confine
 from backend.services.queue import dispatch
 from backend.services.queue import events as run_events
 from backend.services.queue.dispatch import Lease
 from backend.services.queue.publishing import queue_name
 
-router = APIRouter(tags=["worker"])
+router = Router(tags=["worker"])
 
 
 @router.post("/workers", response_model=WelcomeAnswer)

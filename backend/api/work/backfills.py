@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from backend.api.bodies import Name, RequestBody, Slug
@@ -10,13 +10,14 @@ from backend.api.dependencies import Config, Now, Reader, Submitter, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.work.sessions import CommitName, Ulid
+from backend.routing import Router
 from backend.services.base.scope import find_project
 from backend.services.plans import backfill, schedule
 from backend.services.plans.backfill import BackfillView, BackfillWish
 from backend.services.plans.schedule import ScheduleView
 from backend.services.triage.views import Page
 
-router = APIRouter(tags=["backfills"])
+router = Router(tags=["backfills"])
 
 
 class BackfillBody(RequestBody):

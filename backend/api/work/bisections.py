@@ -2,19 +2,20 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from backend.api.bodies import RowId, Slug
 from backend.api.dependencies import Config, Now, Reader, Submitter, Transaction
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.work.sessions import Ulid
+from backend.routing import Router
 from backend.services.base.scope import find_project
 from backend.services.plans import bisect, bisection_views
 from backend.services.plans.bisection_views import BisectionView
 from backend.services.triage.views import Page
 
-router = APIRouter(tags=["bisections"])
+router = Router(tags=["bisections"])
 
 
 @router.post(

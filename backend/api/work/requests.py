@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from backend.api.bodies import RunRequestBody
 from backend.api.dependencies import Config, Now, Transaction, UnconfinedSubmitter
 from backend.api.described import answer
 from backend.api.responses import Json
+from backend.routing import Router
 from backend.services.repository.requests import AcceptedRequest, RunRequest, request_commit
 
-router = APIRouter(tags=["runs"])
+router = Router(tags=["runs"])
 
 
 @router.post(

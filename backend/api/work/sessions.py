@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import Header, Path, Query
 from pydantic import Field, StringConstraints
 from sqlalchemy import Connection
 
@@ -12,6 +12,7 @@ from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Subm
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
+from backend.routing import Router
 from backend.services.base.principal import Principal
 from backend.services.base.scope import find_project
 from backend.services.ingest import session_round as rounds
@@ -24,7 +25,7 @@ from backend.services.sessions.request import Purpose
 from backend.services.sessions.views import SessionView
 from backend.services.triage.views import Page
 
-router = APIRouter(tags=["sessions"])
+router = Router(tags=["sessions"])
 
 Ulid = Annotated[str, Path(pattern=shapes.ULID, description="a ULID")]
 CommitName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=PLAIN)]

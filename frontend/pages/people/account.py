@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Path
+from fastapi import Form, Path
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base import access
 from backend.services.base.principal import Scope
 from backend.services.people import members, sign_ins
 from frontend.frame import Visit, VisitingOneself
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/account")

@@ -1,8 +1,8 @@
 """The audit trail: who decided, changed or let in what."""
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 
+from backend.routing import Router
 from backend.services.base.confine import require_all, require_of
 from backend.services.base.principal import Scope
 from backend.services.people import audit
@@ -10,7 +10,7 @@ from backend.store.base.audit import AuditFilter, AuditRow
 from frontend.frame import Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 PAGE = 100
 SHOWN = 200  # characters of a value

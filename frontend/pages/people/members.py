@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.principal import MemberRole, Scope, require_name
 from backend.services.people import members
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 ROLES = (
     (MemberRole.VIEWER, "sees the project"),

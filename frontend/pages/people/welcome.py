@@ -2,15 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base import access
 from frontend.frame import VisitingOneself, bare_frame
 from frontend.links import Here
 from frontend.render import html_response, render
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.post("/leave")

@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base import projects
 from backend.services.base.confine import require_all, require_of
 from backend.services.base.errors import BadRequest
@@ -18,7 +19,7 @@ from backend.services.repository import connecting
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 BRANCH = re.compile(r"[^-\x00-\x20\x7f][^\x00-\x20\x7f]{0,254}\Z")
 HOOKS = re.compile(r"https://github\.com/[^/]+/[^/]+\Z")

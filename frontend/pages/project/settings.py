@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Form
+from fastapi import Depends, Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base import projects
 from backend.services.base.access import NewToken
 from backend.services.base.principal import Scope
@@ -19,7 +20,7 @@ from frontend import policy_panel
 from frontend.frame import Visit, Visiting
 from frontend.links import link
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get("/settings")

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
+from backend.routing import Router
 from backend.services.base.errors import BadRequest
 from backend.services.base.principal import Scope
 from backend.services.plans.bisect import cancel_bisection, start_bisection
@@ -12,7 +13,7 @@ from backend.services.plans.bisection_views import bisection_of_regression
 from backend.services.triage import regroup
 from frontend.frame import Visiting
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.post("/regressions/{regression_id}/bisect")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 from markupsafe import Markup
 
 from backend.regression.regression_state import OPEN
+from backend.routing import Router
 from backend.services.base.errors import Conflict
 from backend.services.base.principal import Scope
 from backend.services.github import outbox as github_outbox
@@ -45,7 +45,7 @@ from frontend.pages.regression.sentence import (
 from frontend.pages.regression.wording import name_of
 from frontend.render import script_json
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 BEFORE, AFTER = 60, 40  # points of the trend around the onset

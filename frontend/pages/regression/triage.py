@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Form
+from fastapi import Form
 from fastapi.responses import RedirectResponse, Response
 
 from backend.regression.regression_state import Action
+from backend.routing import Router
 from backend.services.base.errors import BadRequest, Conflict
 from backend.services.base.principal import Scope
 from backend.services.people import members
@@ -18,7 +19,7 @@ from frontend.frame import Visit, Visiting
 from frontend.links import Here
 from frontend.words import plural
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
