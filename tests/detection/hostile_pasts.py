@@ -64,7 +64,7 @@ def answer(hostile):
     detector, places = Detector(assumed_noise=POLICY.prior_noise), np.arange(len(hostile.x))
     detector.feed(hostile.x[: hostile.at], places[: hostile.at], POLICY)
     found = detector.feed(hostile.x[hostile.at :], places[hostile.at :], POLICY)
-    if any((change.told or change.known) and change.size > 0 for change in found):
+    if any((change.past_threshold or change.known) and change.size > 0 for change in found):
         return "told"
     return "said" if cannot_judge(detector) else "silent"
 

@@ -72,7 +72,7 @@ def answer(past):
     said = cannot_judge(detector)
     end = past.at + WITHIN
     found = detector.feed(past.x[past.at : end], places[past.at : end], POLICY)
-    if any((change.told or change.known) and change.size > 0 for change in found):
+    if any((change.past_threshold or change.known) and change.size > 0 for change in found):
         return "told"
     if said or cannot_judge(detector):
         return "said"
@@ -93,7 +93,7 @@ def later(past):
     detector.feed(past.x[: past.at], places[: past.at], POLICY)
     for end in range(past.at, len(past.x)):
         found = detector.feed(past.x[end : end + 1], places[end : end + 1], POLICY)
-        if any((change.told or change.known) and change.size > 0 for change in found):
+        if any((change.past_threshold or change.known) and change.size > 0 for change in found):
             return f"told after {end + 1 - past.at}"
         if cannot_judge(detector):
             return f"said after {end + 1 - past.at}"

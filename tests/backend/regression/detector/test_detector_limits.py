@@ -73,7 +73,7 @@ def test_a_regression_that_no_evidence_ended_is_over_where_the_level_is_surely_b
     found = close_look.over_unseen(detector, POLICY)
     assert (found is not None) is is_over
     if found is not None:
-        assert (found.fixed, found.onset, found.last_good, found.told) == ((opened,), 7, 6, False)
+        assert (found.fixed, found.onset, found.last_good, found.past_threshold) == ((opened,), 7, 6, False)
 
 
 @pytest.mark.parametrize(("good", "is_open"), [(60, False), (0, True)])
