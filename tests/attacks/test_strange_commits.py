@@ -82,7 +82,7 @@ def test_an_encoding_that_is_none_stops_no_sync(
 def test_a_commit_of_billions_of_files_is_passed_over_and_the_next_is_measured(
     committing_engine: Engine, config: ServiceConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "MAX_MEMORY_BYTES", 128 << 20)  # the same, sooner
+    monkeypatch.setattr(mirror, "MAX_MEMORY_BYTES", 32 << 20)  # the same, sooner
     repository = Repository(tmp_path / "repository")
     first = repository.commit("Good", tidemark_toml=SUITE)
     good = repository.git("rev-parse", "main^{tree}")
