@@ -23,6 +23,7 @@ class Router(APIRouter):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if len(self._beginnings) != len(self.routes):
             self._beginnings = tuple(getattr(route, "path", "").partition("{")[0] for route in self.routes)
-        if not scope["path"].removeprefix(API_PREFIX).startswith(self._beginnings):
+        path = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix(API_PREFIX)
+        if not path.startswith(self._beginnings):
             return Match.NONE, {}
         return super().matches(scope)
