@@ -41,7 +41,10 @@ def analysis(_: Stage) -> Iterable[Figure]:
 
     def all_again() -> None:
         found[:] = [
-            sum(change.past_threshold for change in Detector(assumed_noise=policy.prior_noise).feed(of_one, places, policy))
+            sum(
+                change.past_threshold
+                for change in Detector(assumed_noise=policy.prior_noise).feed(of_one, places, policy)
+            )
             for of_one in costs
         ]
 
