@@ -74,7 +74,7 @@ Database = Annotated[Connection, Depends(connection, scope="function")]
 
 
 def identified(request: Request, c: Database) -> Principal:
-    """Who is looking, who sees the project that the address names, or nothing of it."""
+    """The caller. If they may not see the project that the address names, it does not exist for them."""
     config = cast(ServiceConfig, request.app.state.config)
     principal = access.identify(
         c,

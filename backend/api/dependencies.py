@@ -173,7 +173,7 @@ def _with(scope: Scope) -> Callable[[Principal], Awaitable[Principal]]:
 
 
 def _within(scope: Scope) -> Callable[..., Awaitable[Principal]]:
-    """The same, held where the address says; in all projects, where it names none."""
+    """The caller, who holds this scope in the project that the address names; in every project, if it names none."""
 
     async def allowed(
         request: Request, c: Transaction, principal: Annotated[Principal, Depends(_with(scope))]

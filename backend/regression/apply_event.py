@@ -60,7 +60,7 @@ def _applied(regression: TrackedRegression, points: Sequence[KnownPoint], event:
         case PersonRegrouped():
             return _regroup(regression, points, event)
         case AlarmEnded():
-            after = replace(regression, state=state_after(regression, Step.END_ALARM), still_bad=False)
+            after = replace(regression, state=state_after(regression, Step.END_INFRA_ALARM), still_bad=False)
             note = HistoryEntry(kind="withdrawn", state=after.state, detail={"note": event.note})
             return Applied(regression=after, history=(note,))
 
@@ -122,7 +122,7 @@ def _weigh(regression: TrackedRegression, points: Sequence[KnownPoint], event: C
     elif proved:
         place = {"change": found.magnitude, **_place(event.run_id, found, after.first_bad_position)}
         entries.append(HistoryEntry(kind="confirmed", state=state, detail={"cause": cause.cause.value, **place}))
-    elif newly and not regression.is_alarm:
+    elif newly and not regression.is_infra_alarm:
         entries.append(HistoryEntry(kind="infra_alarm", state=state, detail=alarm))
     applied = Applied(
         regression=after,

@@ -124,7 +124,7 @@ class KnownPoints:
         return None if onset is None else self.points.get((series_id, onset))
 
 
-def is_alarm(change: ChangePoint) -> bool:
+def counts_as_regression(change: ChangePoint) -> bool:
     """Whether a change may be part of a regression: for the worse, and past the threshold."""
     return change.direction is ChangeDirection.REGRESSION and change.past_threshold
 

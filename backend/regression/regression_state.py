@@ -49,7 +49,7 @@ class Step(enum.StrEnum):
     FIX = "fix"
     WITHDRAW = "withdraw"
     SHOW_AGAIN = "show again"
-    END_ALARM = "end alarm"  # one that is not about the code, and that nobody was told of as a regression
+    END_INFRA_ALARM = "end infra alarm"  # one that is not about the code, and that nobody was told of as a regression
     ACKNOWLEDGE = "acknowledge"
     RELEASE = "release"
     EXPECTED = "expected"
@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[Step, Mapping[RegressionState, RegressionState | Target]] =
     Step.FIX: {**dict.fromkeys(OPEN, S.FIXED), S.EXPECTED: S.EXPECTED, S.INVALID: S.INVALID},
     Step.WITHDRAW: {**dict.fromkeys(OPEN, S.WITHDRAWN), S.EXPECTED: S.EXPECTED, S.INVALID: S.INVALID},
     Step.SHOW_AGAIN: {S.FIXED: S.SUSPECT, S.WITHDRAWN: S.SUSPECT},
-    Step.END_ALARM: {S.SUSPECT: S.WITHDRAWN},
+    Step.END_INFRA_ALARM: {S.SUSPECT: S.WITHDRAWN},
     Step.ACKNOWLEDGE: dict.fromkeys(OPEN, S.ACKNOWLEDGED),
     Step.RELEASE: dict.fromkeys(OPEN, Target.UNDECIDED),
     Step.EXPECTED: dict.fromkeys(OPEN, S.EXPECTED),
@@ -135,8 +135,8 @@ class TrackedRegression:
     reason: str | None = None
     is_proved: bool = False
     """It was confirmed by evidence that was not withdrawn."""
-    is_alarm: bool = False
-    """Its machine, environment or method was reported as the cause."""
+    is_infra_alarm: bool = False
+    """It was reported as an infra alarm: caused by a machine, an environment or a method."""
     undoable: UndoableAction | None = None
 
     @property

@@ -65,7 +65,7 @@ class Reason(enum.StrEnum):
     TOO_FEW_RUNS = "too_few_runs"
     TOO_UNSTEADY = "too_unsteady"
     CALIBRATING_WORKER = "calibrating_worker"
-    BELOW_GATE = "below_gate"
+    BELOW_THRESHOLD = "below_threshold"
     OUTSIDE_BAND_ONCE = "outside_band_once"
     AWAITING_RUNS = "awaiting_runs"
     IMPROVEMENT_PENDING = "improvement_pending"
@@ -80,8 +80,16 @@ class Reason(enum.StrEnum):
     KNOWN_MODE = "known_mode"
     EXACT_SAME = "exact_same"
     EXACT_CHANGED = "exact_changed"
-    EXACT_BELOW_GATE = "exact_below_gate"
+    EXACT_BELOW_THRESHOLD = "exact_below_threshold"
     EXACT_IMPROVED = "exact_improved"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """Judgements stored before version 0.1.0 name some reasons otherwise."""
+        return next((cls(now) for now, then in _ONCE_CALLED.items() if then == value), None)
+
+
+_ONCE_CALLED = {"below_threshold": "below_gate", "exact_below_threshold": "exact_below_gate"}
 
 
 @record()

@@ -1,4 +1,4 @@
-"""Executes one leased run up to its result: checkout, setup, suite. Whatever the commit does, a run results."""
+"""Executes one leased run: checkout, setup, suite, and a result even if the commit crashes or hangs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     if j.reason is Reason.WITHIN_BAND:  # nearly every point there is: not worth making all the other texts
         return "It lies within the band of harmless runs."
     n = j.numbers
-    gate = percent(n.get("min_change", n.get("exact_min_change", 0.0)), sign=False)
+    least = percent(n.get("min_change", n.get("exact_min_change", 0.0)), sign=False)
     since = "" if j.since_position is None else names.get(j.since_position, f"position {j.since_position}")
     step, evidence = n.get("step", 0.0), n.get("evidence", 0.0)
     # A point that is restated because of a later one was judged before the size of the step was known.
@@ -41,13 +41,13 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     sees = percent(n.get("sees", 0.0), sign=False)
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
-        Reason.TOO_UNSTEADY: f"The series is too unsteady to see {gate}; it sees {sees} "
+        Reason.TOO_UNSTEADY: f"The series is too unsteady to see {least}; it sees {sees} "
         f"within {SOON} runs. It needs a quieter machine, more processes per run, or a larger smallest regression.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learned first, "
         + (f"which needs {more_runs(j.needed_runs)}." if j.needed_runs else "which is done: its next run is judged."),
-        Reason.BELOW_GATE: f"It lies outside the band, but a change of less than {gate} is never a regression.",
-        Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {gate} that count, so far in this run alone; "
-        "it must be sustained before anyone is notified.",
+        Reason.BELOW_THRESHOLD: f"It lies outside the band, but a change of less than {least} is never a regression.",
+        Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {least} that count, so far in this run "
+        "alone; it must be sustained before anyone is notified.",
         Reason.AWAITING_RUNS: _awaiting(j, since),
         Reason.IMPROVEMENT_PENDING: "It is clearly better; further runs must agree before the baseline moves.",
         Reason.SUSTAINED_STEP: f"The level rose by {percent(step)} at {since} and stayed there; "
@@ -60,13 +60,13 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.RETURNING: f"It looks as it did before the regression that began at {since}; one more such run ends it.",
         Reason.RETURNED: "The level is back where it was before the regression.",
         Reason.SUSTAINED_IMPROVEMENT: f"The level fell{by} at {since} and stayed; it is the baseline from now on.",
-        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but below the {gate} that count.",
+        Reason.SMALL_CHANGE: f"The level moved by {percent(step)} at {since}: clear, but below the {least} that count.",
         Reason.KNOWN_MODE: f"The level rose{by}{at}, between two values that the series has left {SEEN} times or "
         "more: a known mode, and no longer reported. "
         f"Once the lower value has held for {LONG_HELD} runs, leaving it is reported again.",
         Reason.EXACT_SAME: "The counter has the same value as before.",
-        Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; it is past the {gate} of its policy.",
-        Reason.EXACT_BELOW_GATE: f"The counter changed, by no more than the {gate} of its policy.",
+        Reason.EXACT_CHANGED: f"The counter is exact, so any change is real; it is past the {least} of its policy.",
+        Reason.EXACT_BELOW_THRESHOLD: f"The counter changed, by no more than the {least} of its policy.",
         Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
     }
     return texts[j.reason]

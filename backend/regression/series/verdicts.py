@@ -124,7 +124,7 @@ def _quiet_reason(limits: Limits, x: float) -> Reason:
     if away < limits.low and -away > limits.least_change:
         return Reason.IMPROVEMENT_PENDING
     if away > limits.high:
-        return Reason.BELOW_GATE
+        return Reason.BELOW_THRESHOLD
     return Reason.WITHIN_BAND
 
 
@@ -332,7 +332,7 @@ def _counter_verdict(
         return Verdict.UNCHANGED, Reason.EXACT_SAME, None
     if change.past_threshold and not change.fixed:
         return Verdict.IMPROVEMENT, Reason.EXACT_IMPROVED, change.onset
-    reason = Reason.KNOWN_MODE if change.known else Reason.EXACT_BELOW_GATE
+    reason = Reason.KNOWN_MODE if change.known else Reason.EXACT_BELOW_THRESHOLD
     return Verdict.UNCHANGED, Reason.RETURNED if change.fixed else reason, None
 
 

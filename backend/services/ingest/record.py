@@ -28,7 +28,7 @@ from backend.services.judging.judging import Judged, Measured, judge_arrival
 from backend.services.judging.outcome import Arrival
 from backend.services.judging.together import RecordedTogether
 from backend.services.policy.resolve import book_of_run
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.base import wire
 from backend.store.base.live import kept_event
 from backend.store.base.schema import ensure_partitions
@@ -139,7 +139,7 @@ def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -
 
 
 def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
-    """Conflict, unless the stored run says the same, written otherwise. Nothing is told of another project's run."""
+    """Raises `Conflict` unless the stored run is equal once parsed; which reveals nothing of another project's run."""
     document = store.read_document(c, run.id)
     stored = None if document is None else parse_run(document)
     if stored == run:
@@ -252,7 +252,7 @@ def _arrive(
     series = series_store.lock_or_make(c, *of_these, lambda number: wanted(run, *counted[number]), sent.rows[-1])
     arrival = Arrival(
         run=run,
-        context=AlarmContext(
+        context=RegressionContext(
             project_id=project_id,
             project=run.project,
             testbed_id=testbed_id,

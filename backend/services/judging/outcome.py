@@ -20,7 +20,7 @@ from backend.regression.terms import Judgement, Verdict
 from backend.services.judging.state_cache import new_state
 from backend.services.judging.together import RecordedTogether
 from backend.services.regressions import apply, ledger
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.base import wire
 from backend.store.base.wire import Statement
 from backend.store.judging import judgements as judgement_store
@@ -36,7 +36,7 @@ class Arrival:
     """A run that has arrived at its place: stored, not judged yet."""
 
     run: Run
-    context: AlarmContext
+    context: RegressionContext
     commit_id: int
     branch_id: int | None
     """None: the default branch. Else the position is on this one."""
@@ -130,7 +130,7 @@ def events_of(series_id: int, judgement: Judgement) -> list[ChangeEvent]:
     return [ChangeEvent(series_id=series_id, change=change, noise=noise) for change in judgement.events]
 
 
-def apply_changes(c: Connection, context: AlarmContext, found: Outcome) -> KnownPoints:
+def apply_changes(c: Connection, context: RegressionContext, found: Outcome) -> KnownPoints:
     """Bring regressions in line with what happened. Returns the change points that the judgements are part of."""
     part_of_something = {row.series_id for row in found.rows if row.judgement.since_position is not None}
     if found.events:

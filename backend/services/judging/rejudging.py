@@ -17,7 +17,7 @@ from backend.services.judging.outcome import Outcome, apply_changes, events_of, 
 from backend.services.judging.replay import Replay, difference, points_to_replay, replay
 from backend.services.judging.stored_runs import StoredRuns
 from backend.services.regressions import apply
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.base import wire
 from backend.store.judging import judgements as judgement_store
 from backend.store.judging import points as series_points
@@ -33,7 +33,7 @@ log = logging.getLogger("tidemark.judging")
 
 def judge_again(
     c: Connection,
-    context: AlarmContext,
+    context: RegressionContext,
     wanted: Sequence[SeriesRow],
     stored: Mapping[int, Sequence[StoredPoint]],
     start: int,

@@ -8,7 +8,7 @@ from statistics import median
 
 from sqlalchemy import Connection
 
-from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, is_alarm
+from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, counts_as_regression
 from backend.regression.confirmation import Decision as Outcome
 from backend.regression.grouping import NEAR
 from backend.regression.policy import Policy
@@ -213,7 +213,7 @@ def _history(judged: Sequence[Judgement]) -> dict[int, tuple[ChangePoint, float]
     """The last event of each change for the worse, by its onset, with the noise it was seen in."""
     history: dict[int, tuple[ChangePoint, float]] = {}
     for judgement in judged:
-        for change in filter(is_alarm, judgement.events):
+        for change in filter(counts_as_regression, judgement.events):
             if change.previous_onset_position is not None:
                 history.pop(change.previous_onset_position, None)
             if change.state is not ChangeState.RELOCATED:

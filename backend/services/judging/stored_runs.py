@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from backend.services.policy.resolve import book_of_run
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.ingest import record as store
 from backend.store.judging.points import StoredPoint
 
@@ -17,9 +17,9 @@ class StoredRuns:
 
     def __init__(self, now: datetime) -> None:
         self._now = now
-        self._known: dict[tuple[str, int], AlarmContext] = {}
+        self._known: dict[tuple[str, int], RegressionContext] = {}
 
-    def of(self, c: Connection, point: StoredPoint) -> AlarmContext:
+    def of(self, c: Connection, point: StoredPoint) -> RegressionContext:
         """The run of a stored point, with the policies in force now and those that the suite of its commit declares."""
         key = point.run_id, point.position  # a force push may move its commit meanwhile
         if key not in self._known:
@@ -27,9 +27,9 @@ class StoredRuns:
         return self._known[key]
 
 
-def _read(c: Connection, point: StoredPoint, now: datetime) -> AlarmContext:
+def _read(c: Connection, point: StoredPoint, now: datetime) -> RegressionContext:
     place = store.place_of_stored(c, point.run_id)
-    return AlarmContext(
+    return RegressionContext(
         project_id=place.project_id,
         project=place.project,
         testbed_id=place.testbed_id,

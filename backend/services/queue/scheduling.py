@@ -1,8 +1,8 @@
 """Whose turn it is. Pure: the queue asks it what to hand out, and its page asks it what will happen and why.
 
 Runs wait in groups (one project's runs of one kind on one testbed), each in order of request with parents before
-children. A group's level is the priority of its kind, and rises while nothing of it is served, so that nothing waits
-for ever. Among groups of about the same level the project goes first that has used the testbed least.
+children. A group's urgency is the priority of its kind, and rises while nothing of it is served, so that nothing waits
+for ever. Among groups of about the same urgency the project goes first that has used the testbed least.
 """
 
 import heapq
@@ -53,7 +53,7 @@ class GroupTurn:
     newest_first: bool
 
 
-def level(group: RunGroup, served_at: datetime | None, now: datetime) -> float:
+def urgency(group: RunGroup, served_at: datetime | None, now: datetime) -> float:
     """The priority of the kind, and 5 points more for every hour that nothing of the group was served."""
     since = group.oldest_at if served_at is None else max(group.oldest_at, served_at)
     unserved_h = max(0.0, (now - since).total_seconds() / 3600)
@@ -80,7 +80,7 @@ def share_out(
     served = {_key(group): group.served_at for group in groups}
 
     def standing(group: RunGroup) -> tuple[float, float, datetime]:
-        band = math.floor(level(group, served[_key(group)], now) / BAND)
+        band = math.floor(urgency(group, served[_key(group)], now) / BAND)
         return (-band, used.get(group.project_id, 0.0), group.oldest_at)
 
     waiting = [(standing(group), _key(group), group) for group in groups if group.waiting > 0]

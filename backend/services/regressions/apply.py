@@ -1,8 +1,8 @@
-"""One history of a regression: everything that is learned about regressions is applied here, and nowhere else.
+"""Where what is learned about regressions comes in; all of it is stored by `ledger.record`.
 
 Delivery, judging again, sessions and moved commits bring change events; the joint detector brings incidents; people
-and lasting alarms bring decisions. Each is applied the same way: lock, load, apply (`apply_event.apply`), write,
-notify.
+and lasting infra alarms bring decisions. Each is treated the same way: lock, load, apply (`backend.regression.
+apply_event`), write, notify.
 
 Locks are always taken in the same order: the series, in the order of their ids (by the caller, who knows them); the
 regressions of the project, all at once; the rows of regressions, in the order of their ids; a session.
@@ -17,14 +17,14 @@ from sqlalchemy import Connection
 
 from backend.regression.apply_event import leading
 from backend.regression.cause.attribution import CauseName
-from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, KnownPoints, advance, is_alarm
+from backend.regression.change_points import LIVE, ChangeEvent, KnownPoint, KnownPoints, advance, counts_as_regression
 from backend.regression.incidents import ReportedIncident
 from backend.regression.regression_events import ChangeSeen, Event, IncidentChanged
 from backend.regression.regression_state import TrackedRegression
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState
 from backend.services.regressions import ledger
 from backend.services.regressions.causes import Causes
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.services.regressions.matching import Matching
 from backend.services.sessions import request as sessions
 from backend.store.joint import incidents as incident_store
@@ -41,7 +41,7 @@ def known_points(c: Connection, series_ids: Iterable[int]) -> KnownPoints:
 
 
 def apply_changes(
-    c: Connection, context: AlarmContext, events: Sequence[ChangeEvent], series_ids: Sequence[int], *, watched: int
+    c: Connection, context: RegressionContext, events: Sequence[ChangeEvent], series_ids: Sequence[int], *, watched: int
 ) -> KnownPoints:
     """Update change points and regressions from the judge's results for series, which the caller has locked.
 
@@ -54,7 +54,9 @@ def apply_changes(
     matching = Matching(c, context, causes, touched)
     matching.attach(fresh)
     confirmed = {
-        event.series_id for event in events if event.change.state is ChangeState.CONFIRMED and is_alarm(event.change)
+        event.series_id
+        for event in events
+        if event.change.state is ChangeState.CONFIRMED and counts_as_regression(event.change)
     }
     _weigh_all(c, context, causes, matching, newly_confirmed=frozenset(confirmed))
     known = known_points(c, series_ids)
@@ -62,7 +64,7 @@ def apply_changes(
     return known
 
 
-def apply_incident(c: Connection, context: AlarmContext, incident: ReportedIncident) -> list[int]:
+def apply_incident(c: Connection, context: RegressionContext, incident: ReportedIncident) -> list[int]:
     """Let the open change points of an incident, and their judgements, follow it. `context` is that of a run of
     one of its series, all of which the caller has locked. Returns the regressions that changed."""
     store.lock(c, context.project_id)
@@ -89,7 +91,7 @@ def apply_event(c: Connection, regression_id: int, event: Event, now: datetime) 
 
 
 def _advance_points(
-    c: Connection, context: AlarmContext, events: Sequence[ChangeEvent]
+    c: Connection, context: RegressionContext, events: Sequence[ChangeEvent]
 ) -> tuple[list[KnownPoint], set[int]]:
     """Bring the change points up to date. Returns those for the worse that belong to no regression yet, and the
     regressions of the others."""
@@ -125,7 +127,7 @@ def _advance_points(
         if change.state is ChangeState.RELOCATED:
             known[series, change.onset_position] = after
     rows = point_store.insert(c, branch, made, now)
-    fresh = [row for row, (_, change) in zip(rows, made, strict=True) if is_alarm(change)]
+    fresh = [row for row, (_, change) in zip(rows, made, strict=True) if counts_as_regression(change)]
     late = [p for p in point_store.open_in_series(c, {e.series_id for e in events}) if p.id in advanced]
     return [*fresh, *(p for p in late if p.regression_id is None or p.id in revived)], touched
 
@@ -158,7 +160,7 @@ def _end_with_incident(c: Connection, incident: ReportedIncident, position: int,
 
 def _weigh_all(
     c: Connection,
-    context: AlarmContext,
+    context: RegressionContext,
     causes: Causes,
     matching: Matching,
     *,

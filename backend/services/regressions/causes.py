@@ -23,7 +23,7 @@ from backend.regression.joint.window import WindowEvidence, examine_window
 from backend.regression.regression_state import TrackedRegression
 from backend.regression.terms import ChangeKind
 from backend.services.regressions.joint_input import Witness, joint_run, joint_series, witness_of
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.ingest import record as ingest_store
 from backend.store.judging import onsets as store
 from backend.store.regressions import regressions as regression_store
@@ -46,7 +46,7 @@ class Causes:
     run are judged.
     """
 
-    def __init__(self, c: Connection, context: AlarmContext, *, noises: Mapping[int, float], watched: int) -> None:
+    def __init__(self, c: Connection, context: RegressionContext, *, noises: Mapping[int, float], watched: int) -> None:
         self._c = c
         self._context = context
         self._noises = noises
@@ -99,7 +99,9 @@ class _RunAtHand:
     document: Mapping[str, Any]
 
 
-def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: float, moved: int, watched: int) -> Cause:
+def find_cause(
+    c: Connection, context: RegressionContext, found: Group, *, noise: float, moved: int, watched: int
+) -> Cause:
     """The first cause of a group of changes, from the runs around their onset and the one that brought the news."""
     onset, counter = found.onset_position, found.counter
     series_id = int(found.lead.series_id)
@@ -136,7 +138,7 @@ def find_cause(c: Connection, context: AlarmContext, found: Group, *, noise: flo
     )
 
 
-def _run_at_hand(c: Connection, context: AlarmContext, change: float) -> _RunAtHand:
+def _run_at_hand(c: Connection, context: RegressionContext, change: float) -> _RunAtHand:
     document = ingest_store.read_packed(c, context.run_id)  # a run is stored before it is judged
     worker, environment = document.get("worker") or "", document.get("environment") or {}
     return _RunAtHand(
@@ -157,7 +159,7 @@ def _witness(row: Any) -> Witness:
 
 def _window(
     c: Connection,
-    context: AlarmContext,
+    context: RegressionContext,
     run: _RunAtHand,
     lead: int,
     before: Sequence[Witness],

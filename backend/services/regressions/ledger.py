@@ -28,7 +28,7 @@ from backend.store.regressions.regressions import Surroundings
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlarmContext(Surroundings):
+class RegressionContext(Surroundings):
     """Where and when something about regressions was learned: the run that brought it, and its place."""
 
     position: int

@@ -15,7 +15,7 @@ from backend.regression.regression_events import ShownAgain
 from backend.regression.regression_state import DECIDED, OPEN, RegressionState, Step, is_possible
 from backend.services.regressions import ledger
 from backend.services.regressions.causes import Causes
-from backend.services.regressions.ledger import AlarmContext
+from backend.services.regressions.ledger import RegressionContext
 from backend.store.joint import incidents as incident_store
 from backend.store.regressions import points as point_store
 from backend.store.regressions import regressions as store
@@ -32,7 +32,7 @@ def _group_of(points: Sequence[KnownPoint]) -> Group:
 class Matching:
     """Change points find their regressions. `touched`: those that something was learnt of already."""
 
-    def __init__(self, c: Connection, context: AlarmContext, causes: Causes, touched: Iterable[int]) -> None:
+    def __init__(self, c: Connection, context: RegressionContext, causes: Causes, touched: Iterable[int]) -> None:
         self._c = c
         self._context = context
         self._causes = causes

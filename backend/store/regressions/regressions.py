@@ -43,7 +43,8 @@ SELECT g.id, g.testbed_id, g.state, g.kind, g.cause, g.evidence, g.first_bad_pos
        g.owner, g.reason,
        coalesce((SELECT e.kind = 'confirmed' FROM regression_event e WHERE e.regression_id = g.id
                  AND (e.kind = 'confirmed' OR e.detail ? 'taken_back') ORDER BY e.id DESC LIMIT 1), false) AS is_proved,
-       EXISTS (SELECT FROM regression_event e WHERE e.regression_id = g.id AND e.kind = 'infra_alarm') AS is_alarm,
+       EXISTS (SELECT FROM regression_event e WHERE e.regression_id = g.id AND e.kind = 'infra_alarm')
+         AS is_infra_alarm,
        (SELECT jsonb_build_object('event_id', e.id, 'was', e.detail -> 'was', 'became', e.detail -> 'became',
                                   'moved', nullif(e.detail -> 'moved', 'null'))
         FROM regression_event e WHERE e.regression_id = g.id AND e.detail ? 'was'

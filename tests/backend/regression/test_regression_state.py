@@ -126,7 +126,7 @@ def event_of(step: Step) -> tuple[list[KnownPoint], Event]:
         Step.SHOW_AGAIN: ([], ShownAgain(run_id="R", found=Group(change, (change,)))),
         Step.MERGE: ([], PersonRegrouped(kind="merged", actor="ada", moved=MOVED)),
         Step.REGROUP: ([POINT], PersonRegrouped(kind="undone", actor="ada", moved=MOVED)),
-        Step.END_ALARM: ([], AlarmEnded(note="No run has shown it for 30 commits.")),
+        Step.END_INFRA_ALARM: ([], AlarmEnded(note="No run has shown it for 30 commits.")),
     }
     if step in events:
         return events[step]
@@ -161,7 +161,7 @@ def test_each_step_leads_from_each_state_where_the_table_says_or_is_refused(step
         if target is Target.AS_IT_WAS:
             wanted = S.SUSPECT
         assert after.state is wanted
-        assert after.still_bad is (step not in (Step.FIX, Step.WITHDRAW, Step.END_ALARM, Step.MERGE))
+        assert after.still_bad is (step not in (Step.FIX, Step.WITHDRAW, Step.END_INFRA_ALARM, Step.MERGE))
 
 
 OFFERED = {
@@ -272,7 +272,7 @@ def stored(applied: Applied, number: int) -> TrackedRegression:
             regression = replace(regression, is_proved=True)
         if said.kind == "infra_alarm":
             taken_back = "taken_back" in said.detail
-            regression = replace(regression, is_alarm=True, is_proved=regression.is_proved and not taken_back)
+            regression = replace(regression, is_infra_alarm=True, is_proved=regression.is_proved and not taken_back)
         if "was" in said.detail:
             action = UndoableAction(event_id=number, was=said.detail["was"], became=said.detail["became"])
             regression = replace(regression, undoable=action)

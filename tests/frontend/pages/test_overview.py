@@ -30,12 +30,12 @@ def words(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
-def test_the_front_page_says_how_many_variants_are_worse_and_whose_case_it_is(anyone: httpx.Client, loom: Site) -> None:
+def test_the_front_page_says_how_many_variants_are_worse_and_whose_they_are(anyone: httpx.Client, loom: Site) -> None:
     text = anyone.get("/").text
     assert "2 of 7 variants are worse than" in text
-    cases = text[text.index('id="cases"') : text.index('id="trends"')]
-    assert "Unassigned" in cases
-    assert loom.commits[PROJECT][GUILTY].sha[:7] in cases
+    regressions = text[text.index('id="open"') : text.index('id="trends"')]
+    assert "Unassigned" in regressions
+    assert loom.commits[PROJECT][GUILTY].sha[:7] in regressions
     assert "7 of 7 series at both ends" in words(text)
 
 

@@ -136,7 +136,7 @@ def test_evidence_must_remain_without_the_two_clearest_runs(rest, enough):
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(0.12, False), (0.16, True)])
-def test_a_short_history_accepts_on_its_limit_only_what_is_three_times_the_gate(size, accepted):
+def test_a_short_history_accepts_on_its_limit_only_what_is_three_times_the_threshold(size, accepted):
     y = np.concatenate((quiet(8, 3, 0.002), size + quiet(3, 4, 0.002)))
     assert far_beyond(y, 8, 1, model_of(y[:8], 0.002), 1.0, POLICY) is accepted
 
@@ -184,13 +184,13 @@ def test_the_newest_runs_must_agree(tail, found):
 
 
 @pytest.mark.parametrize(("size", "told"), [(0.045, False), (0.055, True)])
-def test_a_clear_change_below_the_gate_is_accepted_and_not_told(size, told):
+def test_a_clear_change_below_the_threshold_is_accepted_and_not_told(size, told):
     _, changes = fed(np.concatenate((quiet(80, 1, 0.002), math.log1p(size) + quiet(30, 2, 0.002))))
     assert [(c.past_threshold, c.size > 0) for c in changes] == [(told, True)]
 
 
 @pytest.mark.parametrize(("size", "told"), [(-0.045, False), (-0.055, True)])
-def test_a_gain_moves_the_level_and_is_told_from_the_gate_on(size, told):
+def test_a_gain_moves_the_level_and_is_told_from_the_threshold_on(size, told):
     _, changes = fed(np.concatenate((quiet(80, 1, 0.002), math.log1p(size) + quiet(30, 2, 0.002))))
     assert [(c.past_threshold, c.size < 0) for c in changes] == [(told, True)]
 

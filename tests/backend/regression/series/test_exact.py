@@ -27,7 +27,7 @@ def regressions(judgements):
 def test_a_counter_regresses_only_past_its_policy_and_at_once(value, red):
     found = judged([100] * 5 + [value] * 3)
     assert found[5].red is red
-    assert found[5].reason is (Reason.EXACT_CHANGED if red else Reason.EXACT_BELOW_GATE)
+    assert found[5].reason is (Reason.EXACT_CHANGED if red else Reason.EXACT_BELOW_THRESHOLD)
 
 
 def test_any_increase_is_a_change_point():

@@ -75,3 +75,9 @@ def test_every_reason_has_a_sentence(reason):
 def test_a_counter_is_explained_without_a_band():
     _, told = paragraphs([100.0] * 5 + [200.0], SeriesKind(Direction.LOWER, exact=True), noise=0.0)
     assert "exact" in told[5] and "band" not in told[5]
+
+
+def test_a_reason_that_was_stored_under_its_earlier_name_is_read():
+    assert Reason("below_gate") is Reason.BELOW_THRESHOLD and Reason("exact_below_gate") is Reason.EXACT_BELOW_THRESHOLD
+    with pytest.raises(ValueError, match="'tea' is not a valid Reason"):
+        Reason("tea")

@@ -122,7 +122,7 @@ def test_many_small_losses_are_told_as_one_regression():
     assert all(47 <= e.onset_position <= 160 for e in told(judged))
 
 
-def test_small_losses_that_add_up_to_less_than_the_gate_are_not_told():
+def test_small_losses_that_add_up_to_less_than_the_threshold_are_not_told():
     levels = [10.0] * 50 + [10.0 * 1.03 ** (i / 100) for i in range(100)] + [10.3] * 40
     assert not told(judge_all(points(levels, noise=0.02), LOWER, POLICY))
 
