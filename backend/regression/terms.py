@@ -85,7 +85,7 @@ class Reason(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
-        """Judgements stored before version 0.1.0 name some reasons otherwise."""
+        """Judgements that were stored earlier name some reasons otherwise."""
         return next((cls(now) for now, then in _ONCE_CALLED.items() if then == value), None)
 
 
