@@ -13,6 +13,11 @@ from backend.regression.detector.density import Floats, middle
 
 GAIN = 0.15
 CLIP = 2.0
+SETTLED_SHARE = GAIN / (2 - GAIN)
+"""What is left of a run's variance once many runs have been added."""
+SETTLED_ERROR = math.sqrt(SETTLED_SHARE)
+SETTLED_RUNS = math.ceil(1 / SETTLED_SHARE)
+"""From so many runs on nothing more is left."""
 
 
 @record()
@@ -32,8 +37,9 @@ class Smooth:
 
     def half_width(self, noise: float) -> float:
         """Half the width of a 95 % band of the level."""
-        gain = max(GAIN / (2 - GAIN), 1 / max(1, self.runs))
-        return 1.96 * noise * math.sqrt(gain)
+        if self.runs >= SETTLED_RUNS:
+            return 1.96 * noise * SETTLED_ERROR
+        return 1.96 * noise * math.sqrt(max(SETTLED_SHARE, 1 / max(1, self.runs)))
 
 
 def restart(runs: Floats, noise: float) -> Smooth:

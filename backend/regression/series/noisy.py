@@ -103,11 +103,7 @@ class NoisySeries:
     def offer(self) -> Watched | None:
         """The next runs that the detector may only watch; none, where the next point must be stepped over."""
         most = min(runs_until_refit(self._detector, self._policy), len(self._points) - self._at)
-        while len(self._ahead) < most:
-            offset = self._settled_offset(self._points[self._at + len(self._ahead)].worker)
-            if offset is None:
-                break
-            self._ahead.append(self._entered(offset))
+        self._enter_up_to(most)
         ahead = self._ahead[: max(most, 0)]
         if not ahead:
             return None
@@ -230,19 +226,41 @@ class NoisySeries:
         return None
 
     def _entered(self, offset: float) -> SeenRun:
-        """The run after those that are entered already, without this offset of its worker."""
-        if self._ahead:
-            last = self._ahead[-1]
+        """The next run, of which none is entered yet, without this offset of its worker."""
+        number, point = self._at, self._points[self._at]
+        check_order(point, self._last_position)
+        within, runs = self._within, self._within_runs
+        if self._processes[number] > 1:
+            within, runs = with_variance(within, runs, self._variances[number])
+        return SeenRun(point, self._values[number], self._seen(number, offset), offset, within, runs)
+
+    def _enter_up_to(self, most: int) -> None:
+        """Enter more of the next runs until there are so many, or one is of a worker that has no settled offset."""
+        ahead, points = self._ahead, self._points
+        if ahead:
+            last = ahead[-1]
             position, within, runs = last.point.position, last.within, last.within_runs
         else:
             position, within, runs = self._last_position, self._within, self._within_runs
-        number = self._at + len(self._ahead)
-        point = self._points[number]
-        check_order(point, position)
-        if self._processes[number] > 1:
-            within, runs = with_variance(within, runs, self._variances[number])
-        x = float(np.float32(self._costs[number] - offset)) if offset else self._rounded[number]
-        return SeenRun(point, self._values[number], x, offset, within, runs)
+        worker, offset = None, None
+        for number in range(self._at + len(ahead), self._at + most):
+            point = points[number]
+            if point.worker != worker:
+                worker = point.worker
+                offset = self._settled_offset(worker)
+            if offset is None:
+                return
+            if point.position <= position:
+                check_order(point, position)
+            position = point.position
+            if self._processes[number] > 1:
+                within, runs = with_variance(within, runs, self._variances[number])
+            x = self._rounded[number] if offset == 0.0 else self._seen(number, offset)
+            ahead.append(SeenRun(point, self._values[number], x, offset, within, runs))
+
+    def _seen(self, number: int, offset: float) -> float:
+        """The log cost of a run without this offset, as it is stored."""
+        return float(np.float32(self._costs[number] - offset)) if offset else self._rounded[number]
 
     def _settled_offset(self, name: str) -> float | None:
         """The offset of a worker of which this series learns nothing at present; None: it may."""

@@ -51,7 +51,7 @@ def of_run(
         **limits.numbers,
         "suspect_runs": 0.0 if suspect is None else float(suspect.runs),
         "runs_of_level": float(runs),
-        "worker_offset": math.expm1(offset),
+        "worker_offset": math.expm1(offset) if offset else 0.0,
     }
     if limits.sees is not None and verdict is Verdict.UNSTEADY:
         numbers["sees"] = limits.sees
@@ -163,7 +163,9 @@ def _common(point: Point, value: float, smoothed_within: tuple[float, float, flo
 def _smoothed(kind: SeriesKind, smooth: Smooth, noise: float, offset: float) -> tuple[float, float, float]:
     """The smoothed value and the ends of its band."""
     half, centre = smooth.half_width(noise), smooth.level + offset
-    return value_of(centre, kind.direction), *ends(centre - half, centre + half, kind.direction)
+    if kind.direction is Direction.LOWER:
+        return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
+    return math.exp(-centre), math.exp(-centre - half), math.exp(half - centre)
 
 
 def calibrating(

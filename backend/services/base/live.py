@@ -25,6 +25,7 @@ log = logging.getLogger("tidemark.live")
 REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
 REPLICA_AGAIN_S = 0.02
 QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
+GATHER_S = 0.02  # the next look after an event waits so long and finds together what came meanwhile
 SWEEP_S = 5.0  # a page hears so late of an event that nobody gave notice of
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 # Sent only to the page of that run: lines of its log would drown everything else.
@@ -235,6 +236,8 @@ class Hub:
                 self._remember(event_id, None)
         elif ids:
             self._hand_out(await asyncio.to_thread(self._read, ids))
+        if ids:
+            await asyncio.sleep(GATHER_S)
 
     def _hand_out(self, events: list[LiveEventRow]) -> None:
         for event in events:
