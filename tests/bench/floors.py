@@ -23,8 +23,10 @@ COPIED_ROWS = 4_000
 COPIED_ROUNDS = 5
 TABLES = """
 CREATE TABLE IF NOT EXISTS bench_yardstick (id bigserial PRIMARY KEY, value float8);
-DROP TABLE IF EXISTS bench_copied;
-CREATE TABLE bench_copied (LIKE measurement INCLUDING INDEXES)
+DROP TABLE IF EXISTS bench_copied, bench_copied_plain;
+CREATE TABLE bench_copied (LIKE measurement INCLUDING INDEXES);
+CREATE TABLE bench_copied_plain (LIKE measurement INCLUDING INDEXES);
+ALTER TABLE bench_copied_plain ALTER samples_packed TYPE float8[] USING NULL
 """
 MEASUREMENT_COLUMNS = {
     "series_id": "int4",
@@ -43,6 +45,9 @@ INSERT: LiteralString = "INSERT INTO bench_yardstick (value) VALUES (1.0)"
 NOTIFIES_INSIDE: LiteralString = f"BEGIN; {INSERT}; NOTIFY bench; COMMIT"
 NOTIFIES_AFTER: LiteralString = f"BEGIN; {INSERT}; COMMIT; NOTIFY bench"
 COPY = f"COPY bench_copied ({', '.join(MEASUREMENT_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+# The rows that the budget of ingest was set for, before samples were packed.
+PLAIN_COLUMNS = {**MEASUREMENT_COLUMNS, "samples_packed": "float8[]"}
+COPY_PLAIN = COPY.replace("bench_copied", "bench_copied_plain")
 
 
 @dataclass(slots=True)
@@ -79,12 +84,21 @@ class Floors:
             for number, samples_packed in enumerate(packed):
                 copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples_packed, None))
 
-    def copied_rows_a_second(self) -> float:
-        """Rows a second that one connection copies in large pieces, packing them included."""
+    def copy_plain(self, rows: int) -> None:
+        """The same with samples and their counts as plain arrays."""
+        self.copied += 1
+        processes, moment = [5.0] * 5, datetime.now(UTC)
+        with self.connection.cursor() as cursor, cursor.copy(COPY_PLAIN) as copying:
+            copying.set_types(list(PLAIN_COLUMNS.values()))
+            for number in range(rows):
+                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, TIMINGS, [6] * 5))
+
+    def copied_rows_a_second(self, copy: Callable[[int], None]) -> float:
+        """Rows a second that one connection copies in large pieces, making them included."""
         times = []
         for _ in range(COPIED_ROUNDS):
             began = time.perf_counter()
-            self.copy(COPIED_ROWS)
+            copy(COPIED_ROWS)
             times.append(time.perf_counter() - began)
         return COPIED_ROWS / statistics.median(times)
 

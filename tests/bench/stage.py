@@ -182,6 +182,11 @@ class Stage:
         return self._serve("floor", self.database_url, str(self.directory))
 
     @cached_property
+    def two_floors_port(self) -> int:
+        """The same service as two processes on one address."""
+        return self._serve("floor", self.database_url, str(self.directory), processes=2)
+
+    @cached_property
     def bare_port(self) -> int:
         return self._serve("bare")
 

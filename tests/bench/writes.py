@@ -95,19 +95,9 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
         note=f"information: floor {floor_ms / insert_times.p50:.1f}×, bare PUT of the body {bare_times.p50:.2f} ms "
         "+ the INSERT",
     )
-    alone, together = (
-        rate(stage, clients=clients, results=1, metrics=1, runs=RUNS_A_CLIENT) for clients in (1, CLIENTS)
-    )
     with Floors.of(stage) as floors:
         gains = floors.gains_of(CLIENTS)
-    yield Figure(
-        what=f"… {CLIENTS} clients, time of a PUT",
-        value_ms=1e3 / together,
-        yardstick="one client",
-        yardstick_ms=1e3 / alone,
-        at_most=1 / GAIN,
-        note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; {gains}",
-    )
+    yield _gain(f"… {CLIENTS} clients, time of a PUT", partial(rate, stage, results=1, metrics=1), RUNS_A_CLIENT, gains)
 
 
 @row("PUT beside its floor")
@@ -142,37 +132,29 @@ def _next_to(floor: Client, waiting: Iterator[bytes]) -> None:
 def sustained_ingest(stage: Stage) -> Iterable[Figure]:
     """Eight clients deliver runs of 200 measurements without a pause; and a large store against a small one."""
     _ = stage.filled
-    alone, together = (_rate_of_large_runs(stage, clients) for clients in (1, CLIENTS))
-    alone_at_two, together_at_two = (_rate_of_large_runs(stage, clients, connected_to_two) for clients in (1, CLIENTS))
-    bare = _rate_of_large_runs(stage, CLIENTS, connected_to_floor)
+    together, bare = (_rate_of_large_runs(stage, CLIENTS, to) for to in (connected_to_two, connected_to_two_floors))
     rows_s = together * RESULTS * METRICS
     with Floors.of(stage) as floors:
-        copied_s = floors.copied_rows_a_second()
+        copied_s, packed_s = floors.copied_rows_a_second(floors.copy_plain), floors.copied_rows_a_second(floors.copy)
     yield Figure(
-        what=f"sustained ingest, {CLIENTS} clients, time of a row",
+        what=f"sustained ingest, {CLIENTS} clients, two API processes, time of a row",
         value_ms=1e3 / rows_s,
         yardstick="indexed COPY of a row",
         yardstick_ms=1e3 / copied_s,
         at_most=10,
-        note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s",
+        note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s; against COPY of packed samples, {packed_s:,.0f} "
+        f"rows/s, {packed_s / rows_s:.1f}×",
     )
     yield Figure(
-        what=f"… {CLIENTS} clients, time of a run, beside its floor",
+        what=f"… {CLIENTS} clients, time of a run, beside its floor, two processes each",
         value_ms=1e3 / together,
         yardstick="parsed and stored alone",
         yardstick_ms=1e3 / bare,
         at_most=3,
         note=f"the floor itself takes {bare * RESULTS * METRICS:,.0f} rows/s",
     )
-    yield Figure(
-        what=f"… {CLIENTS} clients, time of a run",
-        value_ms=1e3 / together,
-        yardstick="one client",
-        yardstick_ms=1e3 / alone,
-        at_most=1 / GAIN,
-        note=f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; with two API processes "
-        f"{together_at_two:.0f}/s against {alone_at_two:.0f}/s, {together_at_two / alone_at_two:.1f}×",
-    )
+    many = partial(rate, stage, results=RESULTS, metrics=METRICS)
+    yield _gain(f"… {CLIENTS} clients, time of a run", many, LARGE_RUNS_A_CLIENT)
     small = stage.beside(min(SMALL_STORE, stage.measurements), "bench_small")
     large_times, small_times = in_turns(put_into(stage), put_into(small), ROUNDS)
     yield Figure(
@@ -220,6 +202,27 @@ def rate(
         return len(prepared) / (time.perf_counter() - began)
 
 
+def _gain(what: str, rate_of: Callable[..., float], runs: int, note: str = "") -> Figure:
+    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process."""
+    (alone, together), (alone_at_one, together_at_one) = (
+        [rate_of(clients=clients, runs=runs, to=to) for clients in (1, CLIENTS)]
+        for to in (connected_to_two, connected_to_api)
+    )
+    said = [
+        f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×",
+        f"one API process {together_at_one:.0f}/s against {alone_at_one:.0f}/s, {together_at_one / alone_at_one:.1f}×",
+        *([note] if note else []),
+    ]
+    return Figure(
+        what=f"{what}, two API processes",
+        value_ms=1e3 / together,
+        yardstick="one client",
+        yardstick_ms=1e3 / alone,
+        at_most=1 / GAIN,
+        note="; ".join(said),
+    )
+
+
 def _rate_of_large_runs(stage: Stage, clients: int, to: Callable[[Stage], Put] | None = None) -> float:
     return rate(stage, clients=clients, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT, to=to)
 
@@ -233,9 +236,9 @@ def connected_to_two(stage: Stage) -> Put:
     return sender(stage, Client(stage.two_apis_port))
 
 
-def connected_to_floor(stage: Stage) -> Put:
-    """Delivers to the service that parses, stores and commits alone."""
-    client = Client(stage.floor_port)
+def connected_to_two_floors(stage: Stage) -> Put:
+    """Delivers to the service that parses, stores and commits alone, as two processes."""
+    client = Client(stage.two_floors_port)
     return lambda delivery: client.send("PUT", "/floor", delivery.body)
 
 
