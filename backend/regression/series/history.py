@@ -53,9 +53,7 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
     numbers = numbers_of(points, kind.direction)
     squares = []
-    for number, (count, variance) in enumerate(
-        zip(numbers.processes.tolist(), numbers.variances.tolist(), strict=True)
-    ):
+    for number, (count, variance) in enumerate(zip(numbers.processes, numbers.variances, strict=True)):
         if count > 1:
             within, runs = with_variance(within, runs, variance)
             if runs == REPLICATED_RUNS:
@@ -65,10 +63,10 @@ def enter(points: Sequence[Point], kind: SeriesKind) -> History:
         kind=kind,
         size=len(points),
         points=(),
-        costs=numbers.costs.astype(np.float32).astype(np.float64),
+        costs=np.array(numbers.stored),
         places=np.array([point.position for point in points], dtype=np.int64),
         squares=np.array(squares),
-        processes=numbers.processes,
+        processes=np.array(numbers.processes, dtype=np.int64),
         replicated_from=replicated_from,
     )
 

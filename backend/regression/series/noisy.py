@@ -59,10 +59,8 @@ class NoisySeries:
         self._kind = state.kind
         self._policy = policy.after_false_alarms(state.record.disproved)
         self._points = points
-        self._values, self._costs = numbers.medians.tolist(), numbers.costs.tolist()
-        self._rounded: list[float] = numbers.costs.astype(np.float32).astype(np.float64).tolist()
-        """As stored, where a worker has no offset."""
-        self._processes, self._variances = numbers.processes.tolist(), numbers.variances.tolist()
+        self._values, self._costs, self._stored = numbers.medians, numbers.costs, numbers.stored
+        self._processes, self._variances = numbers.processes, numbers.variances
         self._at = 0
         self._ahead: list[SeenRun] = []
         """Runs that are entered, but not judged: those of the points from `_at` on."""
@@ -255,12 +253,12 @@ class NoisySeries:
             position = point.position
             if self._processes[number] > 1:
                 within, runs = with_variance(within, runs, self._variances[number])
-            x = self._rounded[number] if offset == 0.0 else self._seen(number, offset)
+            x = self._stored[number] if offset == 0.0 else self._seen(number, offset)
             ahead.append(SeenRun(point, self._values[number], x, offset, within, runs))
 
     def _seen(self, number: int, offset: float) -> float:
         """The log cost of a run without this offset, as it is stored."""
-        return float(np.float32(self._costs[number] - offset)) if offset else self._rounded[number]
+        return float(np.float32(self._costs[number] - offset)) if offset else self._stored[number]
 
     def _settled_offset(self, name: str) -> float | None:
         """The offset of a worker of which this series learns nothing at present; None: it may."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
 from backend.regression.cost import log_costs
-from backend.regression.detector.density import Floats, Ints
+from backend.regression.detector.density import Floats
 from backend.regression.terms import Direction, Point
 
 
@@ -21,23 +21,29 @@ from backend.regression.terms import Direction, Point
 class RunNumbers:
     """Of each of N runs, in order."""
 
-    medians: Floats
+    medians: list[float]
     """The value of a run: the median of its processes, in the metric's unit (N)."""
-    costs: Floats
+    costs: list[float]
     """What is typical of the log costs of its processes (N)."""
-    variances: Floats
+    stored: list[float]
+    """The same as a state holds it, in single precision (N)."""
+    variances: list[float]
     """Of the log costs of its processes; 0 where there is one (N)."""
-    processes: Ints
+    processes: list[int]
     """How many it has (N)."""
 
     def split(self, sizes: Iterable[int]) -> list[RunNumbers]:
         """The first so many runs, the next so many, and so on."""
-        found, start = [], 0
-        for size in sizes:
-            part = slice(start, start + size)
-            found.append(RunNumbers(self.medians[part], self.costs[part], self.variances[part], self.processes[part]))
-            start += size
-        return found
+        return [
+            RunNumbers(
+                self.medians[start:end],
+                self.costs[start:end],
+                self.stored[start:end],
+                self.variances[start:end],
+                self.processes[start:end],
+            )
+            for start, end in pairwise((0, *accumulate(sizes)))
+        ]
 
 
 def numbers_of_each(series: Sequence[tuple[Sequence[Point], Direction]]) -> list[RunNumbers]:
@@ -74,7 +80,8 @@ def _numbers_of(points: Sequence[Point], signs: Floats) -> RunNumbers:
         if count > 1:
             away = raw - (_added(raw) / count)[:, None]
             variances[runs] = _added(away * away) / (count - 1)
-    return RunNumbers(medians, costs, variances, processes)
+    stored = costs.astype(np.float32).astype(np.float64)
+    return RunNumbers(medians.tolist(), costs.tolist(), stored.tolist(), variances.tolist(), processes.tolist())
 
 
 def _middle(rows: Floats) -> Floats:

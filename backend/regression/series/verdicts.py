@@ -12,7 +12,7 @@ from backend.regression.detector.smoothing import Smooth
 from backend.regression.detector.workers import WorkerOffset, find
 from backend.regression.policy import Policy
 from backend.regression.series.exact import Counter, ExactChange, exact_change
-from backend.regression.series.limits import Limits, ends
+from backend.regression.series.limits import Limits
 from backend.regression.terms import (
     ChangeDirection,
     ChangeKind,

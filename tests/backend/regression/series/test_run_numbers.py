@@ -30,7 +30,12 @@ def by_itself(values, direction):
 
 def as_rows(numbers):
     columns = numbers.medians, numbers.costs, numbers.variances, numbers.processes
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return list(zip(*columns, strict=True))
+
+
+def test_a_stored_cost_has_single_precision():
+    numbers = numbers_of(points_of([[1.1], [2.7, 3.1]]), Direction.LOWER)
+    assert numbers.stored == [float(np.float32(cost)) for cost in numbers.costs]
 
 
 def to_the_bit(rows):
@@ -58,9 +63,9 @@ def test_a_point_without_values_is_named():
 
 def test_values_near_the_largest_number_are_no_infinity():
     numbers = numbers_of(points_of([[1.7e308, 1.7e308, 1.7e308], [1.7e308, 1.7e308]]), Direction.HIGHER)
-    assert numbers.medians.tolist() == [1.7e308, 1.7e308]
+    assert numbers.medians == [1.7e308, 1.7e308]
     assert np.allclose(numbers.costs, -math.log(1.7e308))
 
 
 def test_whole_numbers_are_numbers_like_others():
-    assert numbers_of(points_of([[5 * 10**18, 6 * 10**18]]), Direction.LOWER).medians.tolist() == [5.5e18]
+    assert numbers_of(points_of([[5 * 10**18, 6 * 10**18]]), Direction.LOWER).medians == [5.5e18]
