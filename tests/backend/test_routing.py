@@ -12,8 +12,9 @@ from fastapi import APIRouter, FastAPI
 from sqlalchemy import create_engine
 from starlette.routing import Match
 
-from backend.routing import Router
+from backend.routing import Router, match_once
 from backend.services.base.config import ServiceConfig
+from frontend.app import PAGES
 from tests.attacks.route_table import routes
 from tidemark.app import make_app
 
@@ -66,6 +67,22 @@ def test_few_routers_are_asked_about_a_page(service: FastAPI, monkeypatch: pytes
     assert Match.FULL in answers(service, "GET", "/workers")
     routers = [route for route in service.routes if hasattr(route, "original_router")]
     assert len(routers) > 40 and len(asked_about) < 5, [router.routes for router in asked_about]
+
+
+def test_each_pages_router_is_looked_into_before_anybody_asks(
+    service: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_into = []
+    matches = APIRouter.matches
+
+    def noted(router: APIRouter, scope: Any) -> Any:
+        looked_into.append(router)
+        return matches(router, scope)
+
+    monkeypatch.setattr(APIRouter, "matches", noted)
+    for page in PAGES:
+        match_once(service, page.router)
+        assert page.router in looked_into, page.__name__
 
 
 @pytest.mark.parametrize("prefix", ["", "/hooks", "/api/v1"])
