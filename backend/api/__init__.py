@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -107,6 +108,7 @@ def create_api(config: ServiceConfig, engine: Engine, replica: Engine | None = N
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.hub.start()
+    threading.Thread(target=app.state.reads.open_early, name="tidemark-first-connection", daemon=True).start()
     tasks = [asyncio.create_task(_write_last_used(app), name="tidemark-last-used")]
     if app.state.reads.replica is not None:
         tasks.append(asyncio.create_task(_watch_replica(app.state.reads), name="tidemark-replica"))

@@ -11,12 +11,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from backend.store.base import pool
 from backend.store.base import replica as store
 
 log = logging.getLogger("tidemark.replica")
@@ -85,6 +87,11 @@ class Reads:
         self._answers = False
         self._away_since: float | None = None
         """When the primary was first found not to answer; None: it does."""
+
+    def open_early(self) -> None:
+        """Open a connection before anybody needs one. Where the database does not answer, requests will say so."""
+        with suppress(psycopg.Error, SQLAlchemyError):
+            pool.open_early(self.primary)
 
     @property
     def engine(self) -> Engine:

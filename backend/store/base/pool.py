@@ -1,7 +1,7 @@
-"""Connections that have rested are looked at before they are used: the server may have closed them meanwhile.
+"""Connections: the first is opened before it is needed, and one that has rested is looked at before it is used.
 
-A connection that was in use a moment ago is not asked: with results coming in, the question would be asked of every
-delivery, and cost a round trip each.
+The server may have closed it meanwhile. A connection that was in use a moment ago is not asked: with results coming in,
+the question would be asked of every delivery, and cost a round trip each.
 """
 
 from __future__ import annotations
@@ -9,10 +9,19 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DisconnectionError
 
 RESTED_S = 0.5
+# PostgreSQL reads once for each connection what it must know of a table, its months and indexes.
+_LARGE_TABLES = text("SELECT 1 FROM run, result, measurement, judgement, series, rollup, commit, branch_commit LIMIT 0")
+
+
+def open_early(engine: Engine) -> None:
+    """Open a connection and have the server look up the large tables, 40 ms that whoever asks first need not wait."""
+    with engine.connect() as connection:
+        connection.execute(_LARGE_TABLES)
+        connection.rollback()
 
 
 def check_rested(engine: Engine) -> None:

@@ -33,3 +33,10 @@ def test_a_connection_that_was_used_just_now_is_not_asked(pooled: Engine, monkey
     with pooled.connect():
         pass
     assert asked == []
+
+
+def test_the_first_connection_is_opened_before_it_is_needed(engine: Engine) -> None:
+    early = create_engine(engine.url, pool_size=1, max_overflow=0)
+    pool.open_early(early)
+    assert early.pool.checkedin() == 1  # type: ignore[attr-defined]
+    early.dispose()
