@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import stdtrit
 
-from backend.regression.detector.density import Floats, Ints, NoiseModel, inflation_of, middle
+from backend.regression.detector.density import Floats, Ints, NoiseModel, inflation_of, middle, middle_of_own
 from backend.regression.detector.evidence import local_noise, low_quarter, unruly
 from backend.regression.detector.memory import Change, Memory
 from backend.regression.policy import Policy
@@ -47,6 +47,19 @@ def worth_asking(y: Floats, lengths: Ints, level: float, policy: Policy) -> list
         return []
     worth: list[int] = lengths[is_higher & (now >= middle(y[:old]) + LEAST_SHARE * threshold)].tolist()
     return worth
+
+
+def is_worth_asking(known: Floats, runs: Floats, level: float, policy: Policy) -> bool:
+    """The same for the newest of a few runs that follow the known ones."""
+    new, old = policy.drift_recent_runs, policy.drift_reference_runs
+    if len(known) + len(runs) < new + old:
+        return False
+    now = middle_of_own(np.concatenate((known[-new:], runs))[-new:])
+    threshold = math.log1p(policy.min_change)
+    if now < level + 0.1 * threshold:
+        return False
+    first = known[:old] if len(known) >= old else np.concatenate((known, runs))[:old]
+    return now >= middle(first) + LEAST_SHARE * threshold
 
 
 def drifted(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:

@@ -49,7 +49,8 @@ def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequen
         newest = segment[-_BEFORE:]
         row[_BEFORE - len(newest) :] = newest
     newest_ST = np.concatenate((before, runs_ST), axis=1)
-    least_S = np.array([_worth(policy) for policy in policies])
+    worth = {change: _worth(change) for change in {policy.min_change for policy in policies}}
+    least_S = np.array([worth[policy.min_change] for policy in policies])
     reach_S = np.fmax.reduce(newest_ST, axis=1) - np.fmin.reduce(newest_ST, axis=1)
     wide = (reach_S > least_S).nonzero()[0]
     if len(wide):
@@ -60,7 +61,7 @@ def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequen
 
 def in_plain_sight_of(segment: Floats, runs: Floats, policy: Policy) -> Bools:
     """The same for the next runs of a single series, which needs fewer steps."""
-    least = _worth(policy)
+    least = _worth(policy.min_change)
     apart = np.zeros(len(runs), dtype=np.bool_)
     newest = np.concatenate((segment[-_BEFORE:], runs))
     if len(newest) < 2 * SIDE:
@@ -106,8 +107,8 @@ def _apart(newest_ST: Floats, known_S: Ints, least_S: Floats) -> Bools:
     return apart_ST
 
 
-def _worth(policy: Policy) -> float:
-    return NEARLY * math.log1p(policy.min_change)
+def _worth(min_change: float) -> float:
+    return NEARLY * math.log1p(min_change)
 
 
 def stand_apart(early_H5: Floats, late_H5: Floats) -> Bools:
