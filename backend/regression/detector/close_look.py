@@ -49,6 +49,9 @@ SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 LONG_REFERENCE = 2
 """A reference less than so many times as long as the block must look different from the block's side, too."""
+WILDER, MOST_PAST = 2.0, 0.7
+"""A worsening whose runs have so many times the variance of the reference must have this share of them past the middle
+between the two levels: a series that became unsteady did not become slower."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the threshold is accepted on its confidence limit."""
 CLEAR_GAP = 6.0
@@ -172,7 +175,8 @@ def _settle(
     bad = sign * (block - before) > 0.5 * abs(size)
     if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
         return None
-    if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
+    became_unsteady = sign > 0 and bad.sum() < MOST_PAST * len(block) and unruly(block, model) > WILDER
+    if became_unsteady or seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
         return None
     if onset < LONG_REFERENCE * len(block):
         behind = backwards(y, onset, sign, d.carried, model)

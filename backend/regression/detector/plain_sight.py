@@ -34,9 +34,9 @@ REFERENCES = ((20, 4.5), (10, 5.5), (5, 7.0))
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
 _BEFORE = NEEDED - 1
-SHORT_DIP = 20
-DIP_WITHIN = 40
-"""A level of so few runs is a dip where most of this many runs before them were at the level after it."""
+SHORT_EXCURSION = 20
+EXCURSION_WITHIN = 40
+"""A level of so few runs is an excursion where most of this many runs before them were at the level after it."""
 
 
 def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:
@@ -139,7 +139,7 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
                 continue
             if not _separate(y[onset - runs : onset], y[onset:], before, after, deviations):
                 continue
-            if runs < SHORT_DIP and after > before and _ends_a_dip(y[: onset - runs], before, after):
+            if runs < SHORT_EXCURSION and _ends_an_excursion(y[: onset - runs], before, after):
                 continue
             return Change(
                 onset=int(where[onset]),
@@ -168,7 +168,9 @@ def _separate(reference: Floats, block: Floats, before: float, after: float, dev
     return bool(is_apart) and abs(size) >= deviations * noise
 
 
-def _ends_a_dip(earlier: Floats, before: float, after: float) -> bool:
-    """The level after is the one that most runs had before the few at the level before."""
-    earlier = earlier[-DIP_WITHIN:]
-    return len(earlier) >= SIDE and bool((earlier > 0.5 * (before + after)).mean() > 0.5)
+def _ends_an_excursion(earlier: Floats, before: float, after: float) -> bool:
+    """The level after is the one that most runs had before the few at the level before, a dip or a hump."""
+    earlier = earlier[-EXCURSION_WITHIN:]
+    middle_way = 0.5 * (before + after)
+    there = earlier > middle_way if after > before else earlier < middle_way
+    return len(earlier) >= SIDE and bool(there.mean() > 0.5)
