@@ -49,6 +49,9 @@ SHARPEN = 0.7
 """Share of the tempering that is undone for locating: an onset may be sharp where detection must be careful."""
 LONG_REFERENCE = 2
 """A reference less than so many times as long as the block must look different from the block's side, too."""
+WILDER, MOST_PAST = 2.0, 0.7
+"""A worsening whose runs have so many times the variance of the reference must have this share of them past the middle
+between the two levels: a series that became unsteady did not become slower."""
 YOUNG = 20
 """With fewer runs before it, a change far beyond the threshold is accepted on its confidence limit."""
 CLEAR_GAP = 6.0
@@ -60,6 +63,8 @@ TOGETHER = 20
 SURE = 2.0
 """Standard errors of a level by which it must be back."""
 _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
+_BEFORE = np.minimum(np.arange(1, LONG_KNOWN + WINDOW + 1, dtype=np.float64), LONG_KNOWN)
+_WORTH = _BEFORE + SHORT
 _FALLS = -SHIFTS
 
 
@@ -83,7 +88,8 @@ def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy
     weight *= trust
     away = evidence[:, sustained - 1 :] * weight[sustained - 1 :]
     away -= top
-    total = max(top, top + math.log(float(np.add.reduce(np.exp(away), axis=None)) / len(SHIFTS)))
+    np.exp(away, out=away)
+    total = max(top, top + math.log(float(np.add.reduce(away, axis=None)) / len(SHIFTS)))
     needed = demanded(sign, length, model, policy)
     if d.replicated and onset < YOUNG and far_beyond(y, onset, sign, model, wildness, policy):
         total = max(total, 2 * needed)
@@ -122,18 +128,29 @@ def _single_runs(gain: Ints, evidence: Ints, length: int) -> Ints:
     return single
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _inflated(correlation: float) -> Floats:
     """The inflation of a mean of 1, 2, ... runs; remembered from one look at a block to the next."""
     return inflation(correlation, _LENGTHS)
 
 
+@lru_cache(maxsize=256)
+def _of_mean(correlation: float) -> Floats:
+    """The inflated variance of a mean of 1, 2, ... runs before a block; of many runs it gets no smaller."""
+    share: Floats = _inflated(correlation).take(_BEFORE.astype(np.int64) - 1) / _BEFORE
+    return share
+
+
 def _weights(model: NoiseModel, n: int, starts: int) -> Floats:
     """The worth of evidence in nats, for blocks of 1, 2, ... runs: less if autocorrelated, or after few runs."""
-    inflated = _inflated(model.correlation)
-    before = np.minimum(np.arange(n - 1, n - starts - 1, -1), LONG_KNOWN)
-    of_mean = inflated.take(before - 1) / before
-    weight: Floats = before / ((inflated[:starts] + _LENGTHS[:starts] * of_mean) * (before + SHORT) * NAT)
+    inflated, of_mean = _inflated(model.correlation), _of_mean(model.correlation)
+    known = min(n - 1, LONG_KNOWN + starts)
+    before = slice(known - starts, known)
+    variance = _LENGTHS[:starts] * of_mean[before][::-1]
+    variance += inflated[:starts]
+    variance *= _WORTH[before][::-1]
+    variance *= NAT
+    weight: Floats = np.divide(_BEFORE[before][::-1], variance, out=variance)
     return weight
 
 
@@ -158,7 +175,8 @@ def _settle(
     bad = sign * (block - before) > 0.5 * abs(size)
     if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
         return None
-    if seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
+    became_unsteady = sign > 0 and bad.sum() < MOST_PAST * len(block) and unruly(block, model) > WILDER
+    if became_unsteady or seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):
         return None
     if onset < LONG_REFERENCE * len(block):
         behind = backwards(y, onset, sign, d.carried, model)
@@ -281,10 +299,13 @@ def over_by_now(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | N
     if len(y) < TOGETHER:
         return None
     now = middle(y[-TOGETHER:])
+    wanted = min(math.log1p(policy.min_change), 0.5 * (opened.after - opened.before))
+    if now - opened.before >= wanted:
+        return None
     noise = min(model.scale, local_noise(y))  # the model may be of the regression and of its end
     rho = min(model.correlation, max(d.correlation, CORRELATION))
     upper = now + SURE * noise * math.sqrt(1.57 * inflation_of(rho, TOGETHER) / TOGETHER)
-    if upper - opened.before >= min(math.log1p(policy.min_change), 0.5 * (opened.after - opened.before)):
+    if upper - opened.before >= wanted:
         return None
     at = int(np.argmax(np.cumsum(y - 0.5 * (opened.after + now)))) + 1
     return _ended(where, at, opened.after, now, policy) if at <= len(y) - policy.fixed_runs else None

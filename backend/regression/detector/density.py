@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ CAUTION = 0.4
 
 # Limits as arrays: a ufunc takes them in half the time of a Python number.
 _FOUR, _MINUS_FOUR = np.array(4.0), np.array(-4.0)
-_BEYOND = np.array(REACH + 1.0)
+_BEYOND, _MINUS_BEYOND = np.array(REACH + 1.0), np.array(-REACH - 1.0)
 _GRID = np.arange(-REACH, REACH + 1) / CELLS_PER_SD
 _TAIL = TAIL_WEIGHT * ((3 / 8) / 0.9 * (1 + (_GRID / 0.9) ** 2 / 4) ** -2.5)
 _KERNELS: dict[int, Floats] = {}
@@ -101,8 +102,7 @@ def inflation_of(correlation: float, runs: float) -> float:
     return max(1.0, (1 + correlation) / left - tail)
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(NamedTuple):
     """A few numbers that describe the noise of a series; see `NoiseModel`."""
 
     level: float
@@ -118,7 +118,9 @@ def measure(y: Floats, carried: Floats, correlation_before: float, assumed_noise
     residual = y - level
     seen = np.concatenate((residual, carried)) if len(carried) and _alike(residual, carried) else residual
     scale = _scale(seen, n, assumed_noise)
-    clipped = np.maximum(np.minimum(residual * (1 / scale), _FOUR), _MINUS_FOUR)
+    clipped = residual * (1 / scale)
+    np.minimum(clipped, _FOUR, out=clipped)
+    np.maximum(clipped, _MINUS_FOUR, out=clipped)
     clipped -= float(np.add.reduce(clipped)) / n
     square = float(clipped.dot(clipped))
     lag = float(clipped[1:].dot(clipped[:-1])) if n > 2 else 0.0
@@ -147,7 +149,7 @@ def fit(y: Floats, carried: Floats, correlation_before: float, assumed_noise: fl
     """The model of the runs y of one level, with residuals carried from earlier levels."""
     noise, seen = measure(y, carried, correlation_before, assumed_noise)
     density = _log_density(seen, noise.scale)
-    reach = float(y.min()) - noise.level, float(y.max()) - noise.level
+    reach = float(np.minimum.reduce(y)) - noise.level, float(np.maximum.reduce(y)) - noise.level
     return NoiseModel(noise.level, noise.scale, noise.correlation, noise.spread, density, len(y), reach)
 
 
@@ -172,23 +174,31 @@ def _scale(seen: Floats, n: int, assumed_noise: float) -> float:
 
 def middle(y: Floats) -> float:
     """The median (faster than numpy's on short arrays)."""
-    n = len(y)
-    half = n >> 1
-    part = y.copy()
+    return middle_of_own(y.copy())
+
+
+def middle_of_own(part: Floats) -> float:
+    """The median of an array that may be sorted in place."""
+    half = len(part) >> 1
     part.sort()
-    return float(part[half]) if n & 1 else (float(part[half - 1]) + float(part[half])) / 2
+    return float(part[half]) if len(part) & 1 else (float(part[half - 1]) + float(part[half])) / 2
 
 
 def _log_density(seen: Floats, scale: float) -> Ints:
-    cell = np.rint(seen * (CELLS_PER_SD / scale))
+    cell = seen * (CELLS_PER_SD / scale)
+    np.rint(cell, out=cell)
     # What lies beyond the reach is left to the heavy tail: one spike of 70 sd does not make 20 sd likely.
-    cell = np.maximum(np.minimum(cell, _BEYOND), -_BEYOND) + _BEYOND
+    np.minimum(cell, _BEYOND, out=cell)
+    np.maximum(cell, _MINUS_BEYOND, out=cell)
+    cell += _BEYOND
     counts = np.bincount(cell.astype(np.int64), minlength=2 * REACH + 3)[1:-1]
     width = max(2, round(CELLS_PER_SD * len(seen) ** -0.2))
     density = np.correlate(counts, _kernel(width), mode="same")
     density += _TAIL
     density *= 1 / (len(seen) + TAIL_WEIGHT)
-    cells: Ints = np.rint(NAT * np.log(density)).astype(np.int64)
+    np.log(density, out=density)
+    density *= NAT
+    cells: Ints = np.rint(density, out=density).astype(np.int64)
     return cells
 
 

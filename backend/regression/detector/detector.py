@@ -20,7 +20,7 @@ from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, f
 from backend.regression.detector.drift import drifted, worth_asking
 from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
 from backend.regression.detector.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
-from backend.regression.detector.plain_sight import in_plain_sight, plain_step
+from backend.regression.detector.plain_sight import in_plain_sight_of, plain_step
 from backend.regression.policy import Policy
 
 # Constants of the method: how it looks. What counts as a regression is policy.
@@ -87,8 +87,8 @@ class Detector(Memory):
             gain = middle(self.segment) - x
             if gain > max(math.log1p(policy.min_change), 5 * noise * math.sqrt(1 + 1 / n)):
                 self.segment, self.places, self.model, self.anchor = empty(), nowhere(), None, None
-        self.segment = np.append(self.segment, x)
-        self.places = np.append(self.places, place)
+        self.segment = np.concatenate((self.segment, (x,)))
+        self.places = np.concatenate((self.places, (place,)))
         change, may_be_over = over_at_once(self, policy) if self.opened else (None, False)
         if change is not None:
             return self._accept(self.segment, self.places, change, policy)
@@ -122,7 +122,7 @@ class Detector(Memory):
         history = np.concatenate((self.segment, x))
         where = np.concatenate((self.places, places))
         high = peak >= NOTICE
-        plain = in_plain_sight([self.segment], x[None], [policy])[0]
+        plain = in_plain_sight_of(self.segment, x, policy)
         asked = np.arange(old + DRIFT_EVERY - old % DRIFT_EVERY, old + len(x) + 1, DRIFT_EVERY)
         drifting = worth_asking(history, asked, model.level, policy)
         looked_at = high | plain

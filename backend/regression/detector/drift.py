@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import stdtrit
 
-from backend.regression.detector.density import Floats, Ints, NoiseModel, inflation_of, middle
+from backend.regression.detector.density import Floats, Ints, NoiseModel, inflation_of, middle, middle_of_own
 from backend.regression.detector.evidence import local_noise, low_quarter, unruly
 from backend.regression.detector.memory import Change, Memory
 from backend.regression.policy import Policy
@@ -42,15 +42,30 @@ def worth_asking(y: Floats, lengths: Ints, level: float, policy: Policy) -> list
     newest.sort(axis=1)
     now = (newest[:, (new - 1) // 2] + newest[:, new // 2]) / 2
     threshold = math.log1p(policy.min_change)
-    least = max(level + 0.1 * threshold, middle(y[:old]) + LEAST_SHARE * threshold)
-    worth: list[int] = lengths[now >= least].tolist()
+    is_higher = now >= level + 0.1 * threshold
+    if not np.logical_or.reduce(is_higher):
+        return []
+    worth: list[int] = lengths[is_higher & (now >= middle(y[:old]) + LEAST_SHARE * threshold)].tolist()
     return worth
 
 
+def is_worth_asking(known: Floats, runs: Floats, level: float, policy: Policy) -> bool:
+    """The same for the newest of a few runs that follow the known ones."""
+    new, old = policy.drift_recent_runs, policy.drift_reference_runs
+    if len(known) + len(runs) < new + old:
+        return False
+    now = middle_of_own(np.concatenate((known[-new:], runs))[-new:])
+    threshold = math.log1p(policy.min_change)
+    if now < level + 0.1 * threshold:
+        return False
+    first = known[:old] if len(known) >= old else np.concatenate((known, runs))[:old]
+    return now >= middle(first) + LEAST_SHARE * threshold
+
+
 def drifted(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
-    """The drift that the runs y of a level show by now, if any."""
+    """The drift that the runs y of a level show by now, if any; asked for only where it is worth asking."""
     model = d.model
-    if model is None or not worth_asking(y, np.array([len(y)]), model.level, policy):
+    if model is None or len(y) < policy.drift_recent_runs + policy.drift_reference_runs:
         return None
     return _risen(d, model, y, where, policy) or _sloping(d, y, where, policy)
 
@@ -65,11 +80,14 @@ def _risen(d: Memory, model: NoiseModel, y: Floats, where: Ints, policy: Policy)
         return None
     rho = model.correlation
     variance = inflation_of(rho, float(new)) / new + inflation_of(rho, float(old)) / old
+    needed = policy.drift_z * math.sqrt(1.57 * variance)
+    if size < needed * NOISE * model.scale:
+        return None
     noise = max(NOISE * model.scale, min(model.scale, local_noise(y)))
     if low_quarter(y[-new:]) - low_quarter(y[:old]) < LOW_MOVES * (now - first):
         return None
     wild = max(1.0, unruly(y[-new:], model))
-    if size < policy.drift_z * noise * math.sqrt(1.57 * variance * wild):
+    if size < needed * noise * math.sqrt(wild):
         return None
     return _between(d, y, where, (start, first, now), size / noise, policy)
 

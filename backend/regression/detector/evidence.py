@@ -18,6 +18,7 @@ from backend.regression.detector.density import (
     inflation,
     inflation_of,
     middle,
+    middle_of_own,
 )
 from backend.regression.policy import Policy
 
@@ -45,8 +46,11 @@ NEAR_MODE = 1.3
 LATE_RUNS = 30
 BEHIND = 150
 """Runs before an onset that are looked at from behind it."""
+ALMOST = 0.005
+"""Neighbourhoods that differ by no more than this hold equally much of the posterior: the likeliest start counts."""
 CALM = 1.5
 """Evidence is worth less when the last 30 runs before the block were this much wilder than the series usually is."""
+_NEIGHBOURS = np.ones(7)
 _THREE, _MINUS_THREE = np.array(3.0), np.array(-3.0)
 
 
@@ -66,10 +70,11 @@ def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
     shift = np.rint(shifts * (CELLS_PER_SD / model.scale)).astype(np.int64)
     at = cell + REACH
     moved = at - shift
-    size = np.abs(cell)
-    if size[size.argmax()] > REACH:
-        for i in np.flatnonzero(size > REACH):
-            short = np.flatnonzero((shift * cell[i] > 0) & (np.abs(shift) <= size[i]))[-2:]
+    if len(at) and np.maximum.reduce(at.view(np.uint64)) > 2 * REACH:  # what is below 0 becomes a huge number, too
+        size = np.abs(cell)
+        reach = np.abs(shift)
+        for i in (size > REACH).nonzero()[0].tolist():
+            short = ((shift * cell[i] > 0) & (reach <= size[i])).nonzero()[0][-2:]
             moved[short, i] = REACH
     gain: Ints = model.density.take(moved, mode="clip")
     gain -= model.density.take(at, mode="clip")
@@ -89,7 +94,9 @@ def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: floa
 
 def unruly(block: Floats, model: NoiseModel) -> float:
     """How much more the block is spread than the reference: evidence from an unruly block is worth less."""
-    inside = np.maximum(np.minimum((block - middle(block)) / model.scale, _THREE), _MINUS_THREE)
+    inside = (block - middle(block)) / model.scale
+    np.minimum(inside, _THREE, out=inside)
+    np.maximum(inside, _MINUS_THREE, out=inside)
     return (float(inside.dot(inside)) + 4 * model.spread) / (len(block) + 4) / model.spread
 
 
@@ -98,7 +105,8 @@ def calm(before: Floats, model: NoiseModel) -> float:
     late = before[-LATE_RUNS:]
     if len(late) < LATE_RUNS // 2:
         return 1.0
-    away = np.abs(late - middle(late))
+    away = late - middle(late)
+    np.abs(away, out=away)
     away.sort()
     ratio = float(away[int(0.68 * len(late))]) / (CALM * model.scale)
     return min(1.0, 1.0 / ratio**2) if ratio > 0 else 1.0
@@ -155,22 +163,21 @@ def known_modes(
 
 def locate(weighed: Floats, low: int) -> tuple[int, int, int]:
     """Onset and its range: the start whose neighbourhood of three runs holds most of the posterior."""
-    top = float(weighed.max())
-    mass = np.exp(weighed - top).sum(axis=0)
+    away = weighed - weighed.max()
+    mass = np.exp(away, out=away).sum(axis=0)
     mass /= mass.sum()
-    near = np.convolve(mass, np.ones(7), mode="same") if len(mass) >= 7 else np.full(len(mass), 1.0)
-    likely = near >= near.max() - 0.02
-    onset = int(np.argmax(np.where(likely, mass, -1.0)))
-    below = np.cumsum(mass)
-    first = int(np.searchsorted(below, 0.025))
-    last = int(np.searchsorted(below, 0.975))
+    near = np.correlate(mass, _NEIGHBOURS, mode="same") if len(mass) >= 7 else np.full(len(mass), 1.0)
+    likely = near >= near.max() - ALMOST
+    onset = int(np.where(likely, mass, -1.0).argmax())
+    below = mass.cumsum()
+    first, last = below.searchsorted((0.025, 0.975)).tolist()
     return low + onset, low + min(first, onset), low + max(min(last, len(mass) - 1), onset)
 
 
 def local_noise(y: Floats) -> float:
     """Spread between neighbouring runs, which a drift does not inflate."""
-    step = np.abs(y[1:] - y[:-1])
-    return max(middle(step) / 0.954, 3e-4)
+    step = y[1:] - y[:-1]
+    return max(middle_of_own(np.abs(step, out=step)) / 0.954, 3e-4)
 
 
 def low_quarter(y: Floats) -> float:

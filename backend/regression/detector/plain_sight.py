@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,26 +34,60 @@ REFERENCES = ((20, 4.5), (10, 5.5), (5, 7.0))
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
 _BEFORE = NEEDED - 1
-SHORT_DIP = 20
-DIP_WITHIN = 40
-"""A level of so few runs is a dip where most of this many runs before them were at the level after it."""
+SHORT_EXCURSION = 20
+EXCURSION_WITHIN = 40
+"""A level of so few runs is an excursion where most of this many runs before them were at the level after it."""
 
 
 def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:
     """For each of the next T runs of S series, whether the newest may stand apart from those just before them."""
+    if len(segments) == 1:
+        return in_plain_sight_of(segments[0], runs_ST[0], policies[0])[None]
     apart_ST = np.zeros(runs_ST.shape, dtype=np.bool_)
     before = np.full((len(segments), _BEFORE), np.nan)
     for row, segment in zip(before, segments, strict=True):
         newest = segment[-_BEFORE:]
         row[_BEFORE - len(newest) :] = newest
     newest_ST = np.concatenate((before, runs_ST), axis=1)
-    least_S = np.array([_worth(policy) for policy in policies])
+    worth = {change: _worth(change) for change in {policy.min_change for policy in policies}}
+    least_S = np.array([worth[policy.min_change] for policy in policies])
     reach_S = np.fmax.reduce(newest_ST, axis=1) - np.fmin.reduce(newest_ST, axis=1)
     wide = (reach_S > least_S).nonzero()[0]
     if len(wide):
         known_S = np.array([len(segments[row]) for row in wide.tolist()])
         apart_ST[wide] = _apart(newest_ST[wide], known_S, least_S[wide])
     return apart_ST
+
+
+def in_plain_sight_of(segment: Floats, runs: Floats, policy: Policy) -> Bools:
+    """The same for the next runs of a single series, which needs fewer steps."""
+    least = _worth(policy.min_change)
+    apart = np.zeros(len(runs), dtype=np.bool_)
+    newest = np.concatenate((segment[-_BEFORE:], runs))
+    if len(newest) < 2 * SIDE:
+        return apart
+    heaps = newest.take(_heaps(len(newest)))
+    heaps.sort(axis=1)
+    middles = heaps[:, 2]
+    if np.maximum.reduce(middles) - np.minimum.reduce(middles) <= least:
+        return apart
+    first_late = len(heaps) - len(runs)
+    for length in LENGTHS:
+        if len(heaps) <= length:
+            continue
+        first = max(first_late, length)
+        early, late = heaps[first - length : len(heaps) - length], heaps[first:]
+        far = (np.abs(late[:, 2] - early[:, 2]) > least).nonzero()[0]
+        if len(far):
+            apart[far + (first - first_late)] |= stand_apart(early[far], late[far])
+    return apart
+
+
+@lru_cache(maxsize=256)
+def _heaps(runs: int) -> Ints:
+    """The places of every five runs in a row of so many."""
+    places: Ints = np.arange(runs - SIDE + 1)[:, None] + np.arange(SIDE)
+    return places
 
 
 def _apart(newest_ST: Floats, known_S: Ints, least_S: Floats) -> Bools:
@@ -72,8 +107,8 @@ def _apart(newest_ST: Floats, known_S: Ints, least_S: Floats) -> Bools:
     return apart_ST
 
 
-def _worth(policy: Policy) -> float:
-    return NEARLY * math.log1p(policy.min_change)
+def _worth(min_change: float) -> float:
+    return NEARLY * math.log1p(min_change)
 
 
 def stand_apart(early_H5: Floats, late_H5: Floats) -> Bools:
@@ -87,20 +122,24 @@ def stand_apart(early_H5: Floats, late_H5: Floats) -> Bools:
 
 def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
     """The step between the newest runs and those just before them, if anybody would see it."""
-    usual = local_noise(y)
-    if np.abs(y[-REFERENCES[0][0] - LENGTHS[-1] :] - middle(y[-SIDE:])).max() < REFERENCES[0][1] * usual:
+    usual, smallest = local_noise(y), math.log1p(policy.min_change)
+    away = y[-REFERENCES[0][0] - LENGTHS[-1] :] - middle(y[-SIDE:])
+    if np.maximum.reduce(np.abs(away, out=away)) < REFERENCES[0][1] * usual:
         return None
     for length in LENGTHS:
         onset = len(y) - length
+        if length < policy.sustained_runs:
+            continue
         after = middle(y[onset:])
         for runs, deviations in REFERENCES:
-            if onset < runs or length < policy.sustained_runs:
+            if onset < runs:
                 continue
             before = middle(y[onset - runs : onset])
-            least = max(math.log1p(policy.min_change), deviations * usual)
-            if not _separate(y[onset - runs : onset], y[onset:], before, after, least, deviations):
+            if abs(after - before) < max(smallest, deviations * usual):
                 continue
-            if runs < SHORT_DIP and after > before and _ends_a_dip(y[: onset - runs], before, after):
+            if not _separate(y[onset - runs : onset], y[onset:], before, after, deviations):
+                continue
+            if runs < SHORT_EXCURSION and _ends_an_excursion(y[: onset - runs], before, after):
                 continue
             return Change(
                 onset=int(where[onset]),
@@ -116,11 +155,9 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
     return None
 
 
-def _separate(reference: Floats, block: Floats, before: float, after: float, least: float, deviations: float) -> bool:
-    """Whether a gap of the least size and far beyond the noise lies between runs and the block after them."""
+def _separate(reference: Floats, block: Floats, before: float, after: float, deviations: float) -> bool:
+    """Whether a gap far beyond the noise lies between runs and the block after them."""
     size = after - before
-    if abs(size) < least:
-        return False
     sign = 1 if size > 0 else -1
     early, late = np.sort(sign * (reference - before)), np.sort(sign * (block - before))
     spread = np.sort(np.abs(np.concatenate((reference - before, block - after))))
@@ -131,7 +168,9 @@ def _separate(reference: Floats, block: Floats, before: float, after: float, lea
     return bool(is_apart) and abs(size) >= deviations * noise
 
 
-def _ends_a_dip(earlier: Floats, before: float, after: float) -> bool:
-    """The level after is the one that most runs had before the few at the level before."""
-    earlier = earlier[-DIP_WITHIN:]
-    return len(earlier) >= SIDE and bool((earlier > 0.5 * (before + after)).mean() > 0.5)
+def _ends_an_excursion(earlier: Floats, before: float, after: float) -> bool:
+    """The level after is the one that most runs had before the few at the level before, a dip or a hump."""
+    earlier = earlier[-EXCURSION_WITHIN:]
+    middle_way = 0.5 * (before + after)
+    there = earlier > middle_way if after > before else earlier < middle_way
+    return len(earlier) >= SIDE and bool(there.mean() > 0.5)

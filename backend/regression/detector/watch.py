@@ -16,7 +16,7 @@ import numpy as np
 from backend.regression.detector.close_look import over_by_now
 from backend.regression.detector.density import CELLS_PER_SD, REACH, Floats, Ints
 from backend.regression.detector.detector import BOTH_WAYS, DRIFT_EVERY, MOST_BEYOND_MEMORY, Detector
-from backend.regression.detector.drift import drifted, worth_asking
+from backend.regression.detector.drift import drifted, is_worth_asking, worth_asking
 from backend.regression.detector.memory import NOTICE, Change
 from backend.regression.detector.plain_sight import Bools, in_plain_sight, plain_step
 from backend.regression.policy import Policy
@@ -31,9 +31,11 @@ _WIDTH = 2 * REACH + 1
 
 def runs_until_refit(detector: Detector, policy: Policy) -> int:
     """How many more runs this detector may only watch: none before it has a baseline, or when a refit is due."""
-    if not detector.settled(policy):
+    known = len(detector.segment)
+    if detector.model is None or known < detector.least(policy):
         return 0
-    return min(detector.next_fit, policy.memory_runs + MOST_BEYOND_MEMORY + 1) - 1 - len(detector.segment)
+    most = policy.memory_runs + MOST_BEYOND_MEMORY + 1
+    return (detector.next_fit if detector.next_fit < most else most) - 1 - known
 
 
 def feed_quiet(watched: Sequence[Watched]) -> list[int]:
@@ -86,8 +88,8 @@ class _Columns:
             known=np.array([len(detector.segment) for detector in detectors]),
             runs_ST=runs_ST,
             beyond_ST=beyond_ST,
-            sums_STB=_cumulated(np.stack([d.cusum for d in detectors]), _gains(density, cell_ST, shift_SB)),
-            started_SB=np.stack([detector.started for detector in detectors]),
+            sums_STB=_cumulated(_rows([d.cusum for d in detectors]), _gains(density, cell_ST, shift_SB)),
+            started_SB=_rows([detector.started for detector in detectors]),
             notice=np.array([detector.notice for detector in detectors]),
             next_look=np.array([detector.next_look for detector in detectors]),
         )
@@ -136,6 +138,9 @@ class _Columns:
         for row in np.flatnonzero(due_ST.any(axis=1)).tolist():
             detector, _, _, policy = self.watched[row]
             assert detector.model is not None
+            if due_ST.shape[1] == 1:
+                drifting_ST[row] = is_worth_asking(detector.segment, self.runs_ST[row], detector.model.level, policy)
+                continue
             known, asked = len(detector.segment), np.flatnonzero(due_ST[row])
             y = np.concatenate((detector.segment, self.runs_ST[row, : asked[-1] + 1]))
             lengths = worth_asking(y, known + asked + 1, detector.model.level, policy)
@@ -170,6 +175,12 @@ class _Columns:
             detector.cusum, detector.started = cusum[number], started[number]
             if calmed[number]:
                 detector.notice = NOTICE
+
+
+def _rows(of_series: Sequence[Ints]) -> Ints:
+    """Rows of the same length as one array (faster than numpy's stack of many)."""
+    rows: Ints = np.concatenate(of_series).reshape(len(of_series), -1)
+    return rows
 
 
 def _gains(density: Ints, cell_ST: Ints, shift_SB: Ints) -> Ints:

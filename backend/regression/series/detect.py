@@ -14,6 +14,7 @@ from backend.regression.detector.density import Floats
 from backend.regression.detector.detector import Detector
 from backend.regression.policy import Policy
 
+_POLICY = Policy()
 DIRECTIONS = ("lower_is_better", "higher_is_better")
 
 
@@ -44,7 +45,7 @@ def record_of(line: str) -> dict[str, Any]:
 
 def detect_record(record: dict[str, Any]) -> dict[str, Any]:
     """The answer to one history of the protocol."""
-    policy = Policy()
+    policy = _POLICY
     values, direction = record["values"], record["direction"]
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.regression.detector.close_look import look
+from backend.regression.detector.close_look import _settle, look
 from backend.regression.detector.density import NAT
 from backend.regression.detector.detector import BOTH_WAYS, PATIENCE, SUSPECT_RUNS, Detector
 from backend.regression.detector.evidence import gains
@@ -121,3 +121,12 @@ def test_a_loss_that_stays_is_not_over():
         detector, changes = fed(lost(0.03, 0.08, 250, 0, seed))
         assert bool(detector.opened) is any(change.past_threshold for change in changes)
         assert detector.opened
+
+
+@pytest.mark.parametrize(("past", "low", "found"), [(13, -0.1, False), (14, -0.1, True), (13, 0.04, True)])
+def test_a_series_that_becomes_unsteady_must_have_most_runs_past_the_middle(past, low, found):
+    """Twenty runs after forty-six; where the others hardly fall back, they do not make it unsteady."""
+    x = np.concatenate((quiet(46), np.full(20 - past, low), 0.08 + quiet(past, 3, 0.001)))
+    detector, _ = fed(x[:46])
+    change = _settle(detector, x, np.arange(len(x)), (46, 46, 46), 30.0, 1, detector.model, POLICY)
+    assert (change is not None) is found

@@ -93,6 +93,11 @@ def test_the_end_of_a_dip_is_no_regression_and_a_level_held_for_long_is_no_dip()
     assert step(series((10, 30), (8, 20), (10, 5))) is not None
 
 
+def test_the_end_of_a_hump_is_no_gain_and_a_level_held_for_long_is_no_hump():
+    assert step(series((10, 30), (13, 8), (10, 5))) is None
+    assert step(series((10, 30), (13, 20), (10, 5))) is not None
+
+
 def test_three_outliers_of_five_runs_are_no_step():
     values = series((1, 30), noise=0.002)
     values[[25, 27, 28]] = 1.2
