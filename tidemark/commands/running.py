@@ -82,7 +82,12 @@ def serve(
         str | None, typer.Option(help="Address to listen on (default: TIDEMARK_HOST, else 127.0.0.1).")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that answer on this address: about one for two CPU cores.")
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes that answer on this address: one for two CPU cores, or for each if results arrive all day.",
+        ),
     ] = 1,
     listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
     after_fd: Annotated[int | None, typer.Option("--after-fd", hidden=True)] = None,
