@@ -30,8 +30,8 @@ def cold_pages(stage: Stage) -> Iterable[Figure]:
 
 def _cold_and_warm(stage: Stage, path: str) -> tuple[float, float]:
     """Milliseconds of the first answer of a new process, and of those after it."""
-    port = stage.serve_pages_anew()
-    Client(port).get("/rule")  # what a process does once, whatever page is asked for first
-    stage.forget_what_was_read()
-    cold = timed(lambda: Client(port).get(path))
-    return cold, statistics.median(timed(lambda: Client(port).get(path)) for _ in range(WARM_ROUNDS))
+    with stage.pages_anew() as port:
+        Client(port).get("/rule")  # what a process does once, whatever page is asked for first
+        stage.forget_what_was_read()
+        cold = timed(lambda: Client(port).get(path))
+        return cold, statistics.median(timed(lambda: Client(port).get(path)) for _ in range(WARM_ROUNDS))

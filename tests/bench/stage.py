@@ -135,9 +135,11 @@ class Stage:
             connection.execute(text("SELECT pg_buffercache_evict_all()"))
             connection.commit()
 
-    def serve_pages_anew(self) -> int:
-        """The port of a further process with pages, whose connections are new as well."""
-        return self._serve("pages", self.database_url, str(self.directory))
+    @contextmanager
+    def pages_anew(self) -> Iterator[int]:
+        """The port of a further process with pages, whose connections are new as well; it ends with the block."""
+        with ExitStack() as meanwhile:
+            yield self._serve("pages", self.database_url, str(self.directory), until=meanwhile)
 
     @cached_property
     def engine(self) -> Engine:
@@ -205,13 +207,13 @@ class Stage:
         """Times of an act and of the bare endpoint, taken in turns so that both see the same machine."""
         return in_turns(act, lambda: self.bare.get("/bare"), rounds)
 
-    def _serve(self, kind: str, *rest: str, processes: int = 1) -> int:
+    def _serve(self, kind: str, *rest: str, processes: int = 1, until: ExitStack | None = None) -> int:
         listening = ports.listen("127.0.0.1", 0)
         port: int = listening.getsockname()[1]
         command = [sys.executable, "-m", "tests.bench.serve", kind, str(listening.fileno()), *rest]
         for _ in range(processes):
             child = subprocess.Popen(command, pass_fds=(listening.fileno(),), stdout=subprocess.PIPE)
-            self.stack.callback(_end, child)
+            (until or self.stack).callback(_end, child)
             if child.stdout is None or b"ready" not in child.stdout.readline():
                 raise RuntimeError(f"the {kind} server did not come up")
         listening.close()
