@@ -2,11 +2,14 @@
 
 import sys
 
+from tidemark.quick import spare_the_collector
+
 
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 (pip would refuse; a checkout on PYTHONPATH would not)
         found = ".".join(str(part) for part in sys.version_info[:3])
         raise SystemExit("tidemark needs Python 3.11 or newer; this is Python " + found + " (" + sys.executable + ")")
+    spare_the_collector()
     try:
         from tidemark.cli import run
     except ModuleNotFoundError as error:

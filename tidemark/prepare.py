@@ -20,6 +20,7 @@ from tidemark import database
 from tidemark.administration import account_name
 from tidemark.app import make_engine
 from tidemark.machine.datadir import ADMIN_TOKEN, WORKER_TOKEN, DataDirectory
+from tidemark.quick import spare_the_collector
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, read_settings, service_config
 
@@ -76,6 +77,7 @@ def _demo_project(engine: Engine, config: ServiceConfig) -> str | None:
 
 
 def main() -> None:
+    spare_the_collector()
     try:
         prepared = prepare(read_settings(), with_demo="TIDEMARK_PREPARE_DEMO" in os.environ)
     except Refusal as refusal:

@@ -367,6 +367,8 @@ def own_valkey(tmp_path: Path) -> Iterator[Valkey]:
 
 
 START = """
+from tidemark.quick import spare_the_collector
+spare_the_collector()
 import json, logging, sys
 from pathlib import Path
 from worker.config import Isolation, WorkerConfig

@@ -7,10 +7,12 @@ A scope applies to every project or to some. A private project is visible only t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from backend.github.oidc import Workflow
 from backend.services.base.errors import Forbidden, Unauthenticated
+
+if TYPE_CHECKING:  # what reads tokens of GitHub's takes long to load, and commands need none of it
+    from backend.github.oidc import Workflow
 
 
 class Scope(StrEnum):
@@ -84,7 +86,7 @@ class Principal:
     token_id: int | None = None
     account_id: int | None = None
     login: str | None = None
-    workflow: Workflow | None = None
+    workflow: "Workflow | None" = None
 
     @property
     def worker_token_id(self) -> int | None:

@@ -1,15 +1,19 @@
-"""The schema's life cycle: migrations up and down, and the monthly partitions of the two tables that grow."""
+"""The schema's life cycle: migrations up and down, and the monthly partitions of the two tables that grow.
+
+Alembic is imported where it is used: most processes only make partitions, and it takes a tenth of their start.
+"""
 
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 PARTITIONED_TABLES = ("measurement", "judgement")
@@ -22,8 +26,10 @@ class LockHeld(Exception):
     """A migration could not get the lock it needs: something holds a table for too long."""
 
 
-def alembic_config(connection: Connection | None = None) -> Config:
+def alembic_config(connection: Connection | None = None) -> "Config":
     """Alembic's configuration without a file: where the scripts are, and the connection to use."""
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
@@ -32,6 +38,8 @@ def alembic_config(connection: Connection | None = None) -> Config:
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
     """Upgrade the schema to `revision` and make sure this month's and next month's partitions exist."""
+    from alembic import command
+
     command.upgrade(alembic_config(connection), revision)
     if revision == "head":
         ensure_partitions(connection, datetime.now(UTC))
@@ -62,6 +70,8 @@ def upgrade_while_in_use(engine: Engine) -> None:
 
 
 def _step(engine: Engine, revision: str) -> None:
+    from alembic import command
+
     for again in range(LOCK_TRIES):
         try:
             with engine.begin() as connection:
@@ -77,25 +87,39 @@ def _step(engine: Engine, revision: str) -> None:
 
 def pending(connection: Connection) -> list[str]:
     """The revisions between the database's and head, in the order in which they run."""
-    at = MigrationContext.configure(connection).get_current_revision()
-    scripts = ScriptDirectory(str(MIGRATIONS)).iterate_revisions("head", at or "base")
+    at = _revision_of(connection)
+    scripts = _scripts().iterate_revisions("head", at or "base")
     return [script.revision for script in scripts][::-1]
 
 
 def downgrade(connection: Connection, revision: str) -> None:
     """Take the schema back to `revision` (`base`: nothing is left)."""
+    from alembic import command
+
     command.downgrade(alembic_config(connection), revision)
 
 
 def revisions(connection: Connection) -> tuple[str | None, str | None]:
     """(the database's revision, the one this code expects)."""
-    at = MigrationContext.configure(connection).get_current_revision()
-    return at, ScriptDirectory(str(MIGRATIONS)).get_current_head()
+    at = _revision_of(connection)
+    return at, _scripts().get_current_head()
 
 
 def is_known(revision: str) -> bool:
     """Whether this code has that migration; if not, it belongs to a later version."""
-    return any(script.revision == revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions())
+    return any(script.revision == revision for script in _scripts().walk_revisions())
+
+
+def _revision_of(connection: Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _scripts() -> "ScriptDirectory":
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory(str(MIGRATIONS))
 
 
 def month_of(moment: datetime, ahead: int = 0) -> datetime:
