@@ -13,6 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tidemark import exposure
+from tidemark.quick import spare_it_no_longer
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings, service_config, version
 
@@ -183,4 +184,5 @@ def work(config: WorkerConfig, log_format: Format = "text") -> int:
     from worker.main import run
 
     log_to_stdout(log_format)
+    spare_it_no_longer()
     return int(run(config) or 0)

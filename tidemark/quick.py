@@ -3,6 +3,8 @@
 import atexit
 import gc
 
+USUAL = gc.get_threshold()
+
 
 def spare_the_collector() -> None:
     """For a process that soon ends, called before it loads anything.
@@ -12,3 +14,9 @@ def spare_the_collector() -> None:
     """
     gc.set_threshold(50_000, 20, 50)
     atexit.register(gc.freeze)
+
+
+def spare_it_no_longer() -> None:
+    """For a process that turns out to stay: what it has loaded is left out, and garbage is looked for as usual."""
+    gc.freeze()
+    gc.set_threshold(*USUAL)

@@ -23,6 +23,7 @@ from tidemark.machine.datadir import DataDirectory
 from tidemark.machine.postgres import EmbeddedPostgres
 from tidemark.machine.supervisor import ServiceCommand, Supervisor
 from tidemark.machine.valkey import EmbeddedValkey
+from tidemark.quick import spare_it_no_longer
 from tidemark.refusal import Refusal
 from tidemark.settings import Settings
 
@@ -65,6 +66,7 @@ def up(
         say(f"Tidemark {settings.version()}  data in {data.path}")
         supervisor.take_over()
         running = _start_all(chosen, data, listening, supervisor, demo, open_browser, say)
+        spare_it_no_longer()
         if then is None:
             supervisor.watch()
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import field, replace
 
 import pytest
 
-from backend.records import record
+from backend.records import record, uncollected
 
 
 @record(kw_only=True)
@@ -33,3 +34,20 @@ def test_records_that_are_compared_by_identity_stay_two() -> None:
 def test_a_record_has_no_room_for_other_fields() -> None:
     with pytest.raises(AttributeError):
         Reading(name="a").other = 1  # type: ignore[attr-defined]
+
+
+def test_garbage_is_collected_again_after_an_error() -> None:
+    with pytest.raises(ValueError, match="mid-way"), uncollected():
+        assert not gc.isenabled()
+        raise ValueError("mid-way")
+    assert gc.isenabled()
+
+
+def test_of_two_pauses_of_the_collector_neither_leaves_it_off() -> None:
+    first, second = uncollected(), uncollected()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()

@@ -33,7 +33,7 @@ def histories() -> Floats:
     return costs.astype(np.float32).astype(np.float64)
 
 
-@row("analysis")
+@row("analysis", in_process=True)
 def analysis(_: Stage) -> Iterable[Figure]:
     """All of 200 series × 500 points again; and the points of one new commit."""
     costs, places, policy = histories(), np.arange(POINTS), Policy()

@@ -20,7 +20,7 @@ PARSINGS = 80
 """A run is judged in 3 ms where its record is parsed in 0.04."""
 
 
-@row("detection")
+@row("detection", in_process=True)
 def detection(_: Stage) -> Iterable[Figure]:
     """What our rules and those of others find in 200 histories, and what it costs."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "detection"))
@@ -40,7 +40,7 @@ def detection(_: Stage) -> Iterable[Figure]:
         )
 
 
-@row("fleet")
+@row("fleet", in_process=True)
 def fleet(_: Stage) -> Iterable[Figure]:
     """Whose doing a change is, on two labelled fleets: CPU per run beside what parsing the run's record costs."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "detection" / "fleet"))

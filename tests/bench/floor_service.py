@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, LiteralString
+from zlib import crc32
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -22,12 +23,11 @@ from backend.store.ingest.record import pack_document
 from backend.store.ingest.samples import stored_counts
 
 TABLES: tuple[LiteralString, ...] = (
-    "DROP TABLE IF EXISTS floor_run, floor_measurement, floor_judgement, floor_rollup, floor_series",
-    "CREATE TABLE floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",
-    "CREATE TABLE floor_measurement (LIKE measurement INCLUDING ALL)",
-    "CREATE TABLE floor_judgement (LIKE judgement INCLUDING ALL)",
-    "CREATE TABLE floor_rollup (LIKE rollup INCLUDING ALL)",
-    "CREATE TABLE floor_series (id int PRIMARY KEY, state_tail bytea) WITH (fillfactor = 50)",
+    "CREATE TABLE IF NOT EXISTS floor_run (id text PRIMARY KEY, received_at timestamptz, document bytea)",
+    "CREATE TABLE IF NOT EXISTS floor_measurement (LIKE measurement INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_judgement (LIKE judgement INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_rollup (LIKE rollup INCLUDING ALL)",
+    "CREATE TABLE IF NOT EXISTS floor_series (id int PRIMARY KEY, state_tail bytea) WITH (fillfactor = 50)",
 )
 MEASUREMENT = {
     "series_id": "int4",
@@ -102,7 +102,7 @@ def floor(database_url: str) -> FastAPI:
 
 
 def store(c: Connection[Any], run: Run, body: bytes) -> None:
-    """All rows of one run; those of its series are numbered from 1."""
+    """All rows of one run; each project has series of its own, as in the service, so that none waits for another's."""
     now, at = datetime.now(UTC), run.started or datetime.now(UTC)
     measured = [
         (number, index) for number, result in enumerate(run.results) for index in range(len(result.measurements))
@@ -111,7 +111,8 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
     values = [measurement.value for measurement in measurements]
     samples = [list(chain.from_iterable(measurement.samples)) for measurement in measurements]
     packed = pack(list(chain.from_iterable(samples)), list(map(len, samples)))
-    ids = list(range(1, len(measured) + 1))
+    first = 1 + crc32(run.project.encode()) % 1_000_000 * 1_000
+    ids = list(range(first, first + len(measured)))
     with c.pipeline(), c.cursor() as cursor:
         cursor.execute("INSERT INTO floor_run VALUES (%s, %s, %s)", (run.id, now, pack_document(orjson.loads(body))))
         cursor.execute(STATES, {"ids": ids, "tail": TAIL})
@@ -121,7 +122,7 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
         with cursor.copy(copy) as copying:
             copying.set_types(list(MEASUREMENT.values()))
             for series, (place, measurement, samples_packed) in enumerate(
-                zip(measured, measurements, packed, strict=True), 1
+                zip(measured, measurements, packed, strict=True), first
             ):
                 numbers = measurement.value, list(measurement.processes), samples_packed, _counts(measurement)
                 copying.write_row((series, run.id, at, 1, *place, *numbers))
@@ -129,7 +130,7 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
         detail = orjson.dumps(DETAIL).decode()
         with cursor.copy(copy) as copying:
             copying.set_types(list(JUDGEMENT.values()))
-            for series, value in enumerate(values, 1):
+            for series, value in enumerate(values, first):
                 said = at, series, 1, 1, run.id, "unchanged", detail, "0123456789ab", now
                 copying.write_row((*said, *([value] * len(NUMBERS))))
 

@@ -55,6 +55,8 @@ class Row:
     measure: Callable[[Stage], Iterable[Figure]]
     is_read: bool = False
     """It must not take longer in a larger store, and is measured in a small one as well."""
+    in_process: bool = False
+    """It is this process's own CPU, and measured before the others fill its memory, as in a service."""
 
 
 @dataclass(slots=True)
@@ -62,12 +64,12 @@ class Registry:
     rows: list[Row] = field(default_factory=list)
 
     def row(
-        self, name: str, *, is_read: bool = False
+        self, name: str, *, is_read: bool = False, in_process: bool = False
     ) -> Callable[[Callable[[Stage], Iterable[Figure]]], Callable[[Stage], Iterable[Figure]]]:
         """Adds a function that measures to the list, under the words that `--only` selects it by."""
 
         def add(measure: Callable[[Stage], Iterable[Figure]]) -> Callable[[Stage], Iterable[Figure]]:
-            self.rows.append(Row(name, measure, is_read))
+            self.rows.append(Row(name, measure, is_read, in_process))
             return measure
 
         return add

@@ -34,7 +34,7 @@ DRAGGED = (0.05, 0.07, 0.04)
 """Smallest regressions that are previewed, one after the other."""
 
 
-@row("judged again")
+@row("judged again", in_process=True)
 def judged_again(stage: Stage) -> Iterable[Figure]:
     """Runs of 200 series through ingest; a policy is chosen, and all is judged again; more runs, and previews."""
     series = RESULTS * METRICS
@@ -70,7 +70,7 @@ def judged_again(stage: Stage) -> Iterable[Figure]:
         yield figure(f"preview of {series} series × {PREVIEWED:,} commits, {which}", spent, limit_s, PREVIEWED * series)
 
 
-@row("import")
+@row("import", in_process=True)
 def imported(stage: Stage) -> Iterable[Figure]:
     """A history of 20,000 results from a file of another tool, in one transaction."""
     results = IMPORTED_RUNS * IMPORTED_RESULTS

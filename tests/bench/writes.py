@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,6 +37,18 @@ METRICS = 10
 RESULTS = 20
 PROCESSES = 5
 SMALL_STORE = 100_000
+TURNS = 2
+"""So often what one client gets and what eight get is measured."""
+
+
+class Size(NamedTuple):
+    """Of a run."""
+
+    results: int
+    metrics: int
+
+
+SMALL, LARGE = Size(1, 1), Size(RESULTS, METRICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,7 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
     )
     with Floors.of(stage) as floors:
         gains = floors.gains_of(CLIENTS)
-    yield _gain(f"… {CLIENTS} clients, time of a PUT", partial(rate, stage, results=1, metrics=1), RUNS_A_CLIENT, gains)
+    yield _gain(stage, f"… {CLIENTS} clients, time of a PUT", SMALL, RUNS_A_CLIENT, gains)
 
 
 @row("PUT beside its floor")
@@ -132,7 +144,9 @@ def _next_to(floor: Client, waiting: Iterator[bytes]) -> None:
 def sustained_ingest(stage: Stage) -> Iterable[Figure]:
     """Eight clients deliver runs of 200 measurements without a pause; and a large store against a small one."""
     _ = stage.filled
-    together, bare = (_rate_of_large_runs(stage, CLIENTS, to) for to in (connected_to_two, connected_to_two_floors))
+    together, bare, by_one = (
+        _rate_of_large_runs(stage, CLIENTS, to) for to in (connected_to_two, connected_to_two_floors, connected_to_api)
+    )
     rows_s = together * RESULTS * METRICS
     with Floors.of(stage) as floors:
         copied_s, packed_s = floors.copied_rows_a_second(floors.copy_plain), floors.copied_rows_a_second(floors.copy)
@@ -142,7 +156,8 @@ def sustained_ingest(stage: Stage) -> Iterable[Figure]:
         yardstick="indexed COPY of a row",
         yardstick_ms=1e3 / copied_s,
         at_most=10,
-        note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s; against COPY of packed samples, {packed_s:,.0f} "
+        note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s; {_processes(stage)} "
+        f"{by_one * RESULTS * METRICS:,.0f} rows/s; against COPY of packed samples, {packed_s:,.0f} "
         f"rows/s, {packed_s / rows_s:.1f}×",
     )
     yield Figure(
@@ -153,8 +168,7 @@ def sustained_ingest(stage: Stage) -> Iterable[Figure]:
         at_most=3,
         note=f"the floor itself takes {bare * RESULTS * METRICS:,.0f} rows/s",
     )
-    many = partial(rate, stage, results=RESULTS, metrics=METRICS)
-    yield _gain(f"… {CLIENTS} clients, time of a run", many, LARGE_RUNS_A_CLIENT)
+    yield _gain(stage, f"… {CLIENTS} clients, time of a run", LARGE, LARGE_RUNS_A_CLIENT)
     small = stage.beside(min(SMALL_STORE, stage.measurements), "bench_small")
     large_times, small_times = in_turns(put_into(stage), put_into(small), ROUNDS)
     yield Figure(
@@ -179,13 +193,11 @@ def put_into(stage: Stage) -> Callable[[], bytes]:
     return lambda: put(next(ready))
 
 
-def rate(
-    stage: Stage, *, clients: int, results: int, metrics: int, runs: int, to: Callable[[Stage], Put] | None = None
-) -> float:
+def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Stage], Put] | None = None) -> float:
     """Runs a second that so many clients get answered. However many there are, they deliver the same: so many runs of
     each of eight projects, the first ones of each left out."""
     connected = to or connected_to_api
-    feeds = [bodies(f"bench/client{number}", results=results, metrics=metrics) for number in range(CLIENTS)]
+    feeds = [bodies(f"bench/client{number}", results=size.results, metrics=size.metrics) for number in range(CLIENTS)]
     puts = [connected(stage) for _ in range(clients)]
     for number, feed in enumerate(feeds):
         for delivery in itertools.islice(feed, WARM_UP_RUNS):
@@ -202,29 +214,42 @@ def rate(
         return len(prepared) / (time.perf_counter() - began)
 
 
-def _gain(what: str, rate_of: Callable[..., float], runs: int, note: str = "") -> Figure:
-    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process."""
-    (alone, together), (alone_at_one, together_at_one) = (
-        [rate_of(clients=clients, runs=runs, to=to) for clients in (1, CLIENTS)]
+def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Figure:
+    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process.
+
+    In turns, so that a slow moment of the machine is not all of one of them.
+    """
+    turns = [
+        (to, clients, rate(stage, clients=clients, size=size, runs=runs, to=to))
+        for _ in range(TURNS)
         for to in (connected_to_two, connected_to_api)
-    )
-    said = [
-        f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×",
-        f"one API process {together_at_one:.0f}/s against {alone_at_one:.0f}/s, {together_at_one / alone_at_one:.1f}×",
-        *([note] if note else []),
+        for clients in (1, CLIENTS)
     ]
+
+    def mean(to: Callable[[Stage], Put], clients: int) -> float:
+        return statistics.mean(found for connected, count, found in turns if (connected, count) == (to, clients))
+
+    alone, together = mean(connected_to_two, 1), mean(connected_to_two, CLIENTS)
+    alone_at_one, together_at_one = mean(connected_to_api, 1), mean(connected_to_api, CLIENTS)
+    by_one = f"{together_at_one:.0f}/s against {alone_at_one:.0f}/s, {together_at_one / alone_at_one:.1f}×"
+    said = f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; {_processes(stage)} {by_one}"
     return Figure(
         what=f"{what}, two API processes",
         value_ms=1e3 / together,
         yardstick="one client",
         yardstick_ms=1e3 / alone,
         at_most=1 / GAIN,
-        note="; ".join(said),
+        note=f"{said}; {note}" if note else said,
     )
 
 
+def _processes(stage: Stage) -> str:
+    """How many answer at the stage's own address."""
+    return "one API process" if stage.processes == 1 else f"{stage.processes} API processes"
+
+
 def _rate_of_large_runs(stage: Stage, clients: int, to: Callable[[Stage], Put] | None = None) -> float:
-    return rate(stage, clients=clients, results=RESULTS, metrics=METRICS, runs=LARGE_RUNS_A_CLIENT, to=to)
+    return rate(stage, clients=clients, size=LARGE, runs=LARGE_RUNS_A_CLIENT, to=to)
 
 
 def connected_to_api(stage: Stage) -> Put:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -89,9 +88,11 @@ class Reads:
         """When the primary was first found not to answer; None: it does."""
 
     def open_early(self) -> None:
-        """Open a connection before anybody needs one. Where the database does not answer, requests will say so."""
-        with suppress(psycopg.Error, SQLAlchemyError):
-            pool.open_early(self.primary)
+        """Open a connection before anybody needs one. Where a database does not answer, requests will say so."""
+        for engine in (self.primary, self.replica):
+            if engine is not None:
+                with suppress(SQLAlchemyError):
+                    pool.open_early(engine)
 
     @property
     def engine(self) -> Engine:

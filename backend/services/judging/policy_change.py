@@ -17,6 +17,7 @@ import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from backend.records import uncollected
 from backend.regression.policy import PolicyError, PolicyRow, parse_overrides, require_threshold
 from backend.services.base import live, projects
 from backend.services.base.confine import require_of
@@ -206,7 +207,7 @@ def _rejudge(
     ids = [w.series.id for w in together]
     judged = []
     try:
-        with engine.begin() as c:
+        with uncollected(), engine.begin() as c:
             rejudging.rejudge_side_by_side(c, ids, together[0].first_position, runs=runs, now=now)
         judged = ids
     except (psycopg.Error, SQLAlchemyError):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from backend.records import uncollected
 from backend.regression.grouping import SeriesChange
 from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
@@ -162,7 +163,8 @@ def _preview(
     period: LastDays,
 ) -> Preview:
     affected = [it for it in series if len(set(policies(it))) > 1]
-    found = _difference(c, project.id, affected, policies, period) if affected else _Difference(0, [], [])
+    with uncollected():
+        found = _difference(c, project.id, affected, policies, period) if affected else _Difference(0, [], [])
     before, after = _reported(known), _reported(regressions_after(known, found.gone, found.fresh))
     kept = {regression.number for regression in after}
     removed = [regression for regression in before if regression.number not in kept]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
 from sqlalchemy import Connection
 
@@ -39,14 +41,8 @@ class StoredPoint:
         return replace(other, pooled=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
 
     def as_point(self, suite_version: str) -> Point:
-        return Point(
-            self.position,
-            self.commit,
-            tuple(self.processes) or (self.value,),
-            self.environment_hash,
-            self.worker,
-            suite_version,
-        )
+        values = tuple(self.processes) or (self.value,)
+        return Point(self.position, self.commit, values, self.environment_hash, self.worker, suite_version)
 
 
 _POINTS = """
@@ -98,22 +94,30 @@ def load_stretches(
     c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
 ) -> dict[int, list[StoredPoint]]:
     """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
-    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
     values = {
-        "ids": list(points),
+        "ids": list(stretches),
         "around": [around for around, _ in stretches.values()],
         "until": [until for _, until in stretches.values()],
         "before": before,
     }
     (rows,) = wire.send(c, (_POINTS, values))
-    for series_id, *columns in rows:
-        known = points[series_id]
-        point = StoredPoint(*columns)
-        if known and known[-1].position == point.position:
-            known[-1] = known[-1].pooled_with(point)
-        else:
-            known.append(point)
+    points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
+    for series_id, mine in groupby(rows, itemgetter(0)):
+        points[series_id] = _pooled([StoredPoint(*row[1:]) for row in mine])
     return points
+
+
+def _pooled(points: list[StoredPoint]) -> list[StoredPoint]:
+    """The points of a series, in order, with those of one position as one."""
+    if len({point.position for point in points}) == len(points):
+        return points
+    one_each = points[:1]
+    for point in points[1:]:
+        if one_each[-1].position == point.position:
+            one_each[-1] = one_each[-1].pooled_with(point)
+        else:
+            one_each.append(point)
+    return one_each
 
 
 _LAST_POINT = """

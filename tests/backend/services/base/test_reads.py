@@ -264,3 +264,19 @@ def test_statements_stay_prepared_on_the_primary_where_rights_are_judged(engine:
                 judged.execute(text("SELECT 1"))
                 names = judged.execute(text("SELECT name FROM pg_prepared_statements WHERE name LIKE 'tidemark-%'"))
                 assert names.all()
+
+
+def test_where_no_database_answers_none_is_opened_early_and_nothing_fails() -> None:
+    nowhere = create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    Reads(nowhere, nowhere).open_early()
+    assert nowhere.pool.checkedin() == 0  # type: ignore[attr-defined]
+
+
+def test_a_service_has_a_connection_before_anybody_asks(
+    service_config: ServiceConfig, committing_engine: Engine, serve_app: ServeApp
+) -> None:
+    early = create_engine(committing_engine.url, pool_size=2, max_overflow=0)
+    with serve_app(create_api(service_config, early), early, service_config):
+        # Nobody has asked for anything; the hub listens on a connection of its own.
+        assert wait_until(lambda: early.pool.checkedin() > 0, 30)  # type: ignore[attr-defined]
+    early.dispose()
