@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 import numpy as np
 from scipy.special import stdtrit
@@ -71,14 +72,25 @@ def gains(model: NoiseModel, y: Floats, shifts: Floats) -> Ints:
     at = cell + REACH
     moved = at - shift
     if len(at) and np.maximum.reduce(at.view(np.uint64)) > 2 * REACH:  # what is below 0 becomes a huge number, too
-        size = np.abs(cell)
-        reach = np.abs(shift)
-        for i in (size > REACH).nonzero()[0].tolist():
-            short = ((shift * cell[i] > 0) & (reach <= size[i])).nonzero()[0][-2:]
-            moved[short, i] = REACH
+        _hold_short(moved, cell, shift, shifts)
     gain: Ints = model.density.take(moved, mode="clip")
     gain -= model.density.take(at, mode="clip")
     return gain
+
+
+def _hold_short(moved: Ints, cell: Ints, shift: Ints, shifts: Floats) -> None:
+    """Let each run beyond the reach of the density fall into the last cell for the two sizes just short of it. The
+    sizes grow from row to row, one way or first one and then the other."""
+    sizes = np.abs(shift[: len(SHIFTS), 0]).tolist()
+    upward = [(first, shifts[first, 0] > 0) for first in range(0, len(shifts), len(SHIFTS))]
+    for run in (np.abs(cell) > REACH).nonzero()[0].tolist():
+        away = int(cell[run])
+        short = bisect_right(sizes, abs(away))
+        for first, up in upward:
+            if up == (away > 0):
+                for row in range(max(0, short - 2), short):
+                    if sizes[row]:
+                        moved[first + row, run] = REACH
 
 
 def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: float, policy: Policy) -> bool:
