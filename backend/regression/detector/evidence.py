@@ -174,7 +174,7 @@ def known_modes(
 
 
 def locate(weighed: Floats, low: int) -> tuple[int, int, int]:
-    """Onset and its range: the start whose neighbourhood of three runs holds most of the posterior."""
+    """Onset and its range: the start whose neighbourhood, three runs to either side, holds most of the posterior."""
     away = weighed - weighed.max()
     mass = np.exp(away, out=away).sum(axis=0)
     mass /= mass.sum()

@@ -169,7 +169,7 @@ def _separate(reference: Floats, block: Floats, before: float, after: float, dev
 
 
 def _ends_an_excursion(earlier: Floats, before: float, after: float) -> bool:
-    """The level after is the one that most runs had before the few at the level before, a dip or a hump."""
+    """The few runs at the level before were a dip or a hump: most runs ahead of them lay where those after it do."""
     earlier = earlier[-EXCURSION_WITHIN:]
     middle_way = 0.5 * (before + after)
     there = earlier > middle_way if after > before else earlier < middle_way
