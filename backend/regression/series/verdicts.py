@@ -52,11 +52,8 @@ def of_run(
         "suspect_runs": 0.0 if suspect is None else float(suspect.runs),
         "runs_of_level": float(runs),
         "worker_offset": math.expm1(offset) if offset else 0.0,
+        **_more_numbers(limits, verdict, accepted),
     }
-    if limits.sees is not None and verdict is Verdict.UNSTEADY:
-        numbers["sees"] = limits.sees
-    if accepted:
-        numbers |= {"evidence": accepted.evidence, "step": math.expm1(accepted.size)}
     away = x - limits.level
     values = limits.values(offset, kind.direction)
     smoothed, smoothed_low, smoothed_high = _smoothed(kind, smooth, model.scale, offset)
@@ -87,6 +84,12 @@ def of_run(
         numbers=numbers,
         events=events,
     )
+
+
+def _more_numbers(limits: Limits, verdict: Verdict, accepted: Change | None) -> dict[str, float]:
+    """What is said only of a series that is too unsteady, and only of an accepted change."""
+    sees = {"sees": limits.sees} if limits.sees is not None and verdict is Verdict.UNSTEADY else {}
+    return sees if accepted is None else {**sees, "evidence": accepted.evidence, "step": math.expm1(accepted.size)}
 
 
 def _verdict(

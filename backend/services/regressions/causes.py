@@ -177,11 +177,8 @@ def _window(
     )
     if not beside or beside[0].id != lead:
         return None
-    witnesses = [*before, *after]
-    values: dict[str, dict[int, float]] = {}
-    first, last = witnesses[0].position, witnesses[-1].position
-    for row in store.values_of(c, [s.id for s in beside], [w.run_id for w in witnesses], first, last):
-        values.setdefault(row.run_id, {})[row.series_id] = row.value
+    ids = [s.id for s in beside]
+    values = _values_around(c, ids, [*before, *after])
     values[context.run_id] = _values_now(run.document, beside)
     series = [
         joint_series(
@@ -193,7 +190,6 @@ def _window(
         )
         for s in beside
     ]
-    ids = [s.id for s in beside]
     runs = [
         [
             joint_run(
@@ -210,6 +206,15 @@ def _window(
         for side in (before, after)
     ]
     return examine_window(series, runs[0], runs[1], lead=0)
+
+
+def _values_around(c: Connection, ids: Sequence[int], witnesses: Sequence[Witness]) -> dict[str, dict[int, float]]:
+    """What these series measured in the runs around the onset: by run, then by series."""
+    values: dict[str, dict[int, float]] = {}
+    first, last = witnesses[0].position, witnesses[-1].position
+    for row in store.values_of(c, ids, [witness.run_id for witness in witnesses], first, last):
+        values.setdefault(row.run_id, {})[row.series_id] = row.value
+    return values
 
 
 def _values_now(document: Mapping[str, Any], beside: Sequence[Any]) -> dict[int, float]:
