@@ -30,8 +30,9 @@ class Router(APIRouter):
 
 
 def match_once(app: FastAPI, router: Router) -> None:
-    """Look for a route of this router, as its first request will."""
-    path = re.sub(r"\{[^}]*\}", "1", getattr(router.routes[0], "path", ""))
-    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [], "query_string": b""}
-    for route in app.routes:
-        route.matches(scope)
+    """Look for each route of this router, as its first request will: that may look into other routers, too."""
+    for known in router.routes:
+        path = re.sub(r"\{[^}]*\}", "1", getattr(known, "path", ""))
+        scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [], "query_string": b""}
+        for route in app.routes:
+            route.matches(scope)
