@@ -75,6 +75,7 @@ MAX_PROCESSES: Final = 1_000
 MAX_SAMPLES: Final = 100_000
 LEAST_SIZE: Final = 1e-60
 MOST_SIZE: Final = 1e60
+ACCEPTED_SIZE: Final = f"0, or a number from {LEAST_SIZE:g} to {MOST_SIZE:g} in size"
 # Writers round: a value may differ from the median of its processes by this share of it.
 MEDIAN_TOLERANCE: Final = 1e-3
 TIME_UNITS: Final = frozenset({"ns", "us", "µs", "ms", "s", "min", "h"})
@@ -229,16 +230,17 @@ class Measurement(Part):
 
     def _check_sizes(self, path: Path, problems: Problems) -> None:
         """Ratios and squares of what is judged must be numbers too."""
-        accepted = f"0, or a number from {LEAST_SIZE:g} to {MOST_SIZE:g} in size"
         if self.value and not LEAST_SIZE <= abs(self.value) <= MOST_SIZE:
-            problems.add((path, "value"), self.value, accepted)
+            problems.add((path, "value"), self.value, ACCEPTED_SIZE)
         for index, value in enumerate(self.processes):
             if value and not LEAST_SIZE <= abs(value) <= MOST_SIZE:
-                problems.add(((path, "processes"), index), value, accepted)
+                problems.add(((path, "processes"), index), value, ACCEPTED_SIZE)
 
     def _check_signs(self, path: Path, problems: Problems) -> None:
         """Change is a ratio of costs, so what is judged cannot be negative; neither can a time, whatever its role."""
         if self.role is Role.DERIVED and self.unit not in TIME_UNITS:
+            return
+        if self.value >= 0 and not any(some and min(some) < 0 for some in (self.processes, *self.samples)):
             return
         accepted = "0 or more" + (f": a time in {self.unit}" if self.unit in TIME_UNITS else f" for role {self.role}")
         if self.value < 0:

@@ -33,6 +33,8 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Text:
+    """`pattern` is of ASCII characters, and none of them NUL: what matches can be stored."""
+
     accepted: str
     max_length: int = 200
     min_length: int = 1
@@ -43,11 +45,15 @@ class Text:
         object.__setattr__(self, "matches", re.compile(self.pattern or "", re.ASCII).match)
 
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
+        if (
+            type(value) is str
+            and self.min_length <= len(value) <= self.max_length
+            and (storable(value) if self.pattern is None else self.matches(value))
+        ):
+            return value
         if type(value) is not str or len(value) > self.max_length or not storable(value):
             return problems.add(path, value, f"{self.accepted}, at most {self.max_length} characters, without NUL")
-        if len(value) < self.min_length or (self.pattern is not None and not self.matches(value)):
-            return problems.add(path, value, self.accepted)
-        return value
+        return problems.add(path, value, self.accepted)
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         described: dict[str, Any] = {"type": "string", "maxLength": self.max_length, "description": self.accepted}
@@ -70,6 +76,9 @@ class Whole:
 
     def schema(self, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+
+
+_FLOATS: Final = frozenset({float})
 
 
 def finite(value: Any) -> bool:
@@ -155,7 +164,7 @@ class Numbers:
     def read(self, value: Any, path: Path, problems: Problems) -> Any:
         if type(value) is not list or len(value) > self.max_items:
             return problems.add(path, value, f"a list of at most {self.max_items} finite numbers")
-        if set(map(type, value)) <= {float} and math.isfinite(sum(value)):  # no sum with nan or infinity is finite
+        if _FLOATS.issuperset(map(type, value)) and math.isfinite(sum(value)):  # no sum with nan or infinity is finite
             return tuple(value)
         for index, number in enumerate(value):
             if not finite(number):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
 
 from backend.regression.detector.evidence import LONG_HELD, SEEN
 from backend.regression.detector.power import SOON
 from backend.regression.terms import ChangePoint, ChangeState, Judgement, Reason, Verdict
+
+MOST_LEVELS: Final = 4096
 
 
 def explain(judgement: Judgement, metric: str, unit: str = "", commit_names: Mapping[int, str] | None = None) -> str:
@@ -21,11 +25,10 @@ def _opening(j: Judgement, metric: str, unit: str) -> str:
     value = f"{metric} is {number(j.value)}{_after(unit)} here"
     if j.change is None or j.baseline is None:
         return f"{value}: not judged."
-    base = f"{number(j.baseline)}{_after(unit)}"
     verdict = j.verdict.value
     if j.verdict is Verdict.IMPROVEMENT and j.change >= 0:  # its baseline is of before a regression that ends here
         verdict += " over the runs before it"
-    return f"{value}, a change in cost of {percent(j.change)} against the baseline of {base}: {verdict}."
+    return f"{value}, a change in cost of {percent(j.change)} {_against(j.baseline, unit)}: {verdict}."
 
 
 def _reason(j: Judgement, names: Mapping[int, str]) -> str:
@@ -89,12 +92,29 @@ def _limits(j: Judgement, unit: str) -> str:
         return ""
     if j.noise == 0.0:
         return f"Judged by policy {j.policy_version}."
+    band = _band(j.band_low, j.band_high, unit, j.n_baseline, j.noise)
+    return f"{band}; {_shown(j.numbers.get('sustained_runs', 3), j.minimum_detectable_effect or 0.0, j.policy_version)}"
+
+
+# What is said of limits is the same until the next refit: the runs of a level share it.
+
+
+@lru_cache(MOST_LEVELS)
+def _band(low: float, high: float, unit: str, runs: int, noise: float) -> str:
     return (
-        f"The band is {number(j.band_low)} to {number(j.band_high)}{_after(unit)}, "
-        f"from {j.n_baseline} runs with a noise of {percent(j.noise, sign=False)}; "
-        f"{j.numbers.get('sustained_runs', 3):.0f} runs would show a change of "
-        f"{percent(j.minimum_detectable_effect or 0.0, sign=False)}. Judged by policy {j.policy_version}."
+        f"The band is {number(low)} to {number(high)}{_after(unit)}, "
+        f"from {runs} runs with a noise of {percent(noise, sign=False)}"
     )
+
+
+@lru_cache(MOST_LEVELS)
+def _shown(runs: float, effect: float, policy_version: str) -> str:
+    return f"{runs:.0f} runs would show a change of {percent(effect, sign=False)}. Judged by policy {policy_version}."
+
+
+@lru_cache(MOST_LEVELS)
+def _against(baseline: float, unit: str) -> str:
+    return f"against the baseline of {number(baseline)}{_after(unit)}"
 
 
 def _event(event: ChangePoint, names: Mapping[int, str]) -> str:

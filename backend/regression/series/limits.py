@@ -92,13 +92,7 @@ def limits_of(model: NoiseModel, detector: Detector, policy: Policy) -> Limits:
         n_baseline=len(opened[0].runs) if opened else model.runs,
         shown=shown_by(model, policy, policy.sustained_runs),
         sees=shown_by(model, policy, SOON) if not opened and is_unsteady(model, policy) else None,
-        numbers={
-            "min_change": policy.min_change,
-            "band_low_change": math.expm1(low),
-            "band_high_change": math.expm1(high),
-            "autocorrelation": model.correlation,
-            "sustained_runs": float(policy.sustained_runs),
-        },
+        numbers={"min_change": policy.min_change, "sustained_runs": float(policy.sustained_runs)},
     )
 
 

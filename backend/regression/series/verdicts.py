@@ -49,10 +49,9 @@ def of_run(
     verdict, reason, since, onset = _verdict(limits, x, point.position, accepted, suspect, returning)
     numbers = {
         **limits.numbers,
-        "suspect_runs": 0.0 if suspect is None else float(suspect.runs),
         "runs_of_level": float(runs),
         "worker_offset": math.expm1(offset) if offset else 0.0,
-        **_more_numbers(limits, verdict, accepted),
+        **_more_numbers(limits, verdict, accepted, suspect),
     }
     away = x - limits.level
     values = limits.values(offset, kind.direction)
@@ -86,10 +85,14 @@ def of_run(
     )
 
 
-def _more_numbers(limits: Limits, verdict: Verdict, accepted: Change | None) -> dict[str, float]:
-    """What is said only of a series that is too unsteady, and only of an accepted change."""
-    sees = {"sees": limits.sees} if limits.sees is not None and verdict is Verdict.UNSTEADY else {}
-    return sees if accepted is None else {**sees, "evidence": accepted.evidence, "step": math.expm1(accepted.size)}
+def _more_numbers(
+    limits: Limits, verdict: Verdict, accepted: Change | None, suspect: Suspect | None
+) -> dict[str, float]:
+    """What is said only of a series that is too unsteady, only of a suspect, and only of an accepted change."""
+    more = {"sees": limits.sees} if limits.sees is not None and verdict is Verdict.UNSTEADY else {}
+    if suspect is not None:
+        more["suspect_runs"] = float(suspect.runs)
+    return more if accepted is None else {**more, "evidence": accepted.evidence, "step": math.expm1(accepted.size)}
 
 
 def _verdict(

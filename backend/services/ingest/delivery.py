@@ -1,43 +1,54 @@
 """A run is delivered: parse it, check that its sender may deliver it, record it, and let the queue continue."""
 
 from datetime import datetime
+from typing import Any
 
+import orjson
 from sqlalchemy import Connection
 
 from backend.contract import parse_run
+from backend.contract_weight import check_weight
 from backend.services.base.confine import require_of, scope_of_deliverer, sees_all
-from backend.services.base.errors import BadRequest, Forbidden
+from backend.services.base.errors import BadRequest
 from backend.services.base.principal import Principal, Scope
 from backend.services.ingest.answer import Recorded
 from backend.services.ingest.claims import check_claims
 from backend.services.ingest.record import record_run
 from backend.store.base import live as live_store
-from backend.store.base import projects, wire
+from backend.store.base import wire
 
 
 def deliver_run(
     c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
 ) -> Recorded:
     """Record the run in this body, and commit; the response contains every verdict."""
-    run = parse_run(body)
+    document = decoded(body)
+    run = parse_run(body if document is None else document)
     if run.id != run_id:
         raise BadRequest.field("id", run.id, f"the id in the address, {run_id}")
     check_project(c, run.project, principal)
     check_claims(c, run, principal)
-    recorded = record_run(c, run, body, now=now, principal=principal, lease=lease, finish=wire.commit)
+    recorded = record_run(
+        c, run, body, now=now, principal=principal, lease=lease, document=document, finish=wire.commit
+    )
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it
     return recorded
+
+
+def decoded(body: bytes) -> dict[str, Any] | None:
+    """The object in a body; None: it is none, of which `parse_run` says why."""
+    check_weight(body)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def check_project(c: Connection, slug: str, principal: Principal) -> None:
     """Refuse callers who may not deliver to this project. A new project begins with its first result."""
     if sees_all(principal):
         return
-    project = projects.find(c, slug)
-    if project is not None:
-        require_of(c, principal, scope_of_deliverer(principal), "project", slug)
-    elif principal.project_id is not None:
-        raise Forbidden(f"token {principal.name!r} belongs to one project, and {slug} is another")
-    else:
+    if require_of(c, principal, scope_of_deliverer(principal), "project", slug) is None:
         principal.require_everywhere(Scope.SUBMIT)

@@ -89,6 +89,10 @@ class SeriesVerdict:
     explanation: str
 
 
+Within = tuple[float | None, float | None, float | None]
+"""A change, and the ends of its interval."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """The findings on a run, on their way into the store."""
@@ -196,7 +200,8 @@ def statements_of(arrival: Arrival, found: Outcome) -> tuple[Statement, ...]:
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-def verdict_of(series: SeriesRow, row: JudgementRow, names: Mapping[int, str]) -> SeriesVerdict:
+def verdict_of(series: SeriesRow, row: JudgementRow, change: Within, names: Mapping[int, str]) -> SeriesVerdict:
+    """What is said of a measurement; `change` as it is stored."""
     said = row.judgement
     return SeriesVerdict(
         series_id=series.id,
@@ -207,9 +212,9 @@ def verdict_of(series: SeriesRow, row: JudgementRow, names: Mapping[int, str]) -
         role=series.role,
         verdict=said.verdict.value,
         red=said.red,
-        change=wire.stored_real(said.change),
-        change_low=wire.stored_real(said.change_low),
-        change_high=wire.stored_real(said.change_high),
+        change=change[0],
+        change_low=change[1],
+        change_high=change[2],
         baseline=said.baseline,
         value=said.value,
         needed_runs=said.needed_runs,
@@ -242,4 +247,12 @@ def verdicts_of(
 ) -> tuple[SeriesVerdict, ...]:
     """The answer: what is said of each measurement of the run."""
     own = {row.series_id: row for row in rows if row.run_id == arrival.run.id}
-    return tuple(verdict_of(series, own[series.id], names) for series, _ in found.said)
+    asked = [(series, own[series.id]) for series, _ in found.said]
+    said = [row.judgement for _, row in asked]
+    changes = zip(
+        wire.stored_reals([judgement.change for judgement in said]),
+        wire.stored_reals([judgement.change_low for judgement in said]),
+        wire.stored_reals([judgement.change_high for judgement in said]),
+        strict=True,
+    )
+    return tuple(verdict_of(series, row, change, names) for (series, row), change in zip(asked, changes, strict=True))

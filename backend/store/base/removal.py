@@ -38,6 +38,7 @@ _REMOVE = (
     "DELETE FROM live_event WHERE project_id = :project",
     "DELETE FROM judgement WHERE series_id IN (SELECT id FROM series WHERE project_id = :project)",
     "DELETE FROM measurement WHERE run_id IN (SELECT id FROM run WHERE project_id = :project)",
+    "DELETE FROM rollup WHERE series_id IN (SELECT id FROM series WHERE project_id = :project)",
     "DELETE FROM joint_question WHERE project_id = :project",
     "DELETE FROM incident WHERE project_id = :project",
     "DELETE FROM bisection WHERE project_id = :project",

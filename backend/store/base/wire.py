@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from array import array
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -402,7 +403,6 @@ _ENCODERS = _ByType(
 )
 
 FLOAT4_MAX = 3.4e38
-_FLOAT4 = Struct("<f")
 
 
 def real(value: float | None) -> float | None:
@@ -410,13 +410,15 @@ def real(value: float | None) -> float | None:
     return value if value is None else min(max(value, -FLOAT4_MAX), FLOAT4_MAX)
 
 
-def stored_real(value: float | None) -> float | None:
-    """A change as read back from its float4 column."""
-    return value if value is None else float(_FLOAT4.unpack(_FLOAT4.pack(real(value)))[0])
-
-
 def reals(values: Sequence[float | None]) -> Doubles:
     """Many of them."""
     known = [value for value in values if value is not None]
     fit = not known or (max(known) <= FLOAT4_MAX and min(known) >= -FLOAT4_MAX)
     return Doubles(values if fit else map(real, values))
+
+
+def stored_reals(values: Sequence[float | None]) -> list[float | None]:
+    """Many changes as read back from their float4 column."""
+    fit = reals(values)
+    rounded = iter(array("f", [value for value in fit if value is not None]))
+    return [None if value is None else next(rounded) for value in fit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,6 +14,11 @@ from backend.contract import SeriesKey
 from backend.records import record
 from backend.regression.terms import Direction, Point, Role, SeriesKind
 from backend.store.base import wire
+
+
+@cache
+def kind_of(direction: str, role: str, exact: bool) -> SeriesKind:
+    return SeriesKind(Direction(direction), Role(role), exact)
 
 
 @record(kw_only=True)
@@ -37,7 +43,7 @@ class SeriesRow:
 
     @property
     def kind(self) -> SeriesKind:
-        return SeriesKind(Direction(self.direction), Role(self.role), self.exact)
+        return kind_of(self.direction, self.role, self.exact)
 
     def can_judge(self, point: Point) -> bool:
         """A change is a ratio of costs: a value of 0 has none, unless the series counts."""
