@@ -7,8 +7,9 @@ bands are in the metric's own unit. Positions are first-parent positions on the 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from backend.metric import Direction, Role
 from backend.records import record
@@ -21,6 +22,7 @@ __all__ = [
     "Direction",
     "Judgement",
     "Point",
+    "PointLike",
     "Reason",
     "Role",
     "SeriesKind",
@@ -101,16 +103,29 @@ class SeriesKind:
     exact: bool = False
 
 
+class PointLike(Protocol):
+    """All that the judge is told of a result of a series."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def commit(self) -> str: ...
+    @property
+    def values(self) -> Sequence[float]:
+        """The medians of its fresh processes, or the single value of a derived metric."""
+
+    @property
+    def worker(self) -> str: ...
+
+
 @record()
 class Point:
-    """One result of one series: the medians of its fresh processes (or the single value of a derived metric)."""
+    """One result of one series."""
 
     position: int
     commit: str
-    values: tuple[float, ...]
-    environment_hash: str = ""
+    values: Sequence[float]
     worker: str = ""
-    suite_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

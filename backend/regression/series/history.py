@@ -19,7 +19,7 @@ from backend.regression.series.judge import judge_all
 from backend.regression.series.noisy import REPLICATED_RUNS, with_variance
 from backend.regression.series.run_numbers import numbers_of
 from backend.regression.series.verdicts import events_of
-from backend.regression.terms import ChangePoint, ChangeState, Point, SeriesKind
+from backend.regression.terms import ChangePoint, ChangeState, PointLike, SeriesKind
 
 REPORTED_STATES = (ChangeState.CONFIRMED, ChangeState.FIXED)
 
@@ -30,7 +30,7 @@ class History:
 
     kind: SeriesKind
     size: int
-    points: Sequence[Point]
+    points: Sequence[PointLike]
     """Left out where the rest says it all: they are many times as large."""
     costs: Floats
     """Log costs (N)."""
@@ -42,7 +42,7 @@ class History:
     """The first run by which that spread is known."""
 
 
-def enter(points: Sequence[Point], kind: SeriesKind) -> History:
+def enter(points: Sequence[PointLike], kind: SeriesKind) -> History:
     """A history, to be replayed. Raises ValueError where a value has no relative change, or a point no values; where
     there are several workers, only `replay` does."""
     within, runs, replicated_from = 0.0, 0, len(points)

@@ -16,7 +16,7 @@ from backend.regression.series import verdicts
 from backend.regression.series.noisy import NoisySeries, check_order
 from backend.regression.series.run_numbers import numbers_of_each
 from backend.regression.series.state import SeriesState
-from backend.regression.terms import Judgement, Point, SeriesKind
+from backend.regression.terms import Judgement, PointLike, SeriesKind
 
 FEW_RUNS = 3
 """Up to this many runs it is cheaper to watch them one by one than in columns."""
@@ -25,32 +25,32 @@ Judged = tuple[list[Judgement], SeriesState]
 """The verdicts on the points of a series, and the state to store."""
 
 
-def judge(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
+def judge(state: SeriesState, point: PointLike, policy: Policy) -> tuple[Judgement, SeriesState]:
     """Judge one new point; the state returned is the one to store."""
     ((judged, after),) = judge_histories([(state, (point,), policy)])
     return judged[0], after
 
 
-def judge_many(items: Sequence[tuple[SeriesState, Point, Policy]]) -> list[tuple[Judgement, SeriesState]]:
+def judge_many(items: Sequence[tuple[SeriesState, PointLike, Policy]]) -> list[tuple[Judgement, SeriesState]]:
     """Judge one new point for each of many series."""
     judged = judge_histories([(state, (point,), policy) for state, point, policy in items])
     return [(said[0], after) for said, after in judged]
 
 
 def judge_history(
-    points: Iterable[Point], kind: SeriesKind, policy: Policy, state: SeriesState | None = None
+    points: Iterable[PointLike], kind: SeriesKind, policy: Policy, state: SeriesState | None = None
 ) -> Judged:
     """Judge points in order, from a state or from none: used to judge a series again when a point arrived late."""
     (judged,) = judge_histories([(state or SeriesState.new(kind), tuple(points), policy)])
     return judged
 
 
-def judge_all(points: Iterable[Point], kind: SeriesKind, policy: Policy) -> list[Judgement]:
+def judge_all(points: Iterable[PointLike], kind: SeriesKind, policy: Policy) -> list[Judgement]:
     """Every judgement of a history."""
     return judge_history(points, kind, policy)[0]
 
 
-def judge_histories(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> list[Judged]:
+def judge_histories(items: Sequence[tuple[SeriesState, Sequence[PointLike], Policy]]) -> list[Judged]:
     """Judge further points, in order, for each of many series; raises ValueError if one has no values, or none
     with a relative change, or does not come after those judged before."""
     noisy = _noisy_series(items)
@@ -61,7 +61,7 @@ def judge_histories(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]
     ]
 
 
-def _noisy_series(items: Sequence[tuple[SeriesState, Sequence[Point], Policy]]) -> dict[int, NoisySeries]:
+def _noisy_series(items: Sequence[tuple[SeriesState, Sequence[PointLike], Policy]]) -> dict[int, NoisySeries]:
     """Those of these series that are no counters, by their place, with the numbers of their runs."""
     of_noise = [(number, item) for number, item in enumerate(items) if not item[0].kind.exact]
     numbers = numbers_of_each([(points, state.kind.direction) for _, (state, points, _) in of_noise])
@@ -100,7 +100,7 @@ def _offered(series: NoisySeries) -> Watched | None:
 # ---- exact counters
 
 
-def _judge_counter(state: SeriesState, points: Sequence[Point], policy: Policy) -> Judged:
+def _judge_counter(state: SeriesState, points: Sequence[PointLike], policy: Policy) -> Judged:
     judged = []
     for point in points:
         check_order(point, state.last_position)
@@ -111,7 +111,7 @@ def _judge_counter(state: SeriesState, points: Sequence[Point], policy: Policy) 
     return judged, state
 
 
-def _judge_exact(state: SeriesState, point: Point, policy: Policy) -> tuple[Judgement, SeriesState]:
+def _judge_exact(state: SeriesState, point: PointLike, policy: Policy) -> tuple[Judgement, SeriesState]:
     value = statistics.median_low(point.values)
     counter, change = state.counter.take(value, point.position, state.kind.direction, policy)
     judgement = verdicts.of_counter(state.kind, point, value, counter, change, policy)

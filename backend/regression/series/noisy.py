@@ -32,7 +32,7 @@ from backend.regression.series import verdicts
 from backend.regression.series.limits import Limits, limits_of
 from backend.regression.series.run_numbers import RunNumbers
 from backend.regression.series.state import Record, SeriesState, Suspect
-from backend.regression.terms import ChangePoint, ChangeState, Judgement, Point
+from backend.regression.terms import ChangePoint, ChangeState, Judgement, PointLike
 
 REPLICATED_RUNS = 2
 """From so many runs of several processes on, the spread between processes is known."""
@@ -42,7 +42,7 @@ REPLICATED_RUNS = 2
 class SeenRun:
     """A point as the detector is to see it."""
 
-    point: Point
+    point: PointLike
     value: float
     x: float
     """Log cost without the worker's offset."""
@@ -54,7 +54,7 @@ class SeenRun:
 class NoisySeries:
     """Judges the points of one series in order; the state that it was made from is left as it is."""
 
-    def __init__(self, state: SeriesState, points: Sequence[Point], numbers: RunNumbers, policy: Policy) -> None:
+    def __init__(self, state: SeriesState, points: Sequence[PointLike], numbers: RunNumbers, policy: Policy) -> None:
         self.judgements: list[Judgement] = []
         self._kind = state.kind
         self._policy = policy.after_false_alarms(state.record.disproved)
@@ -272,7 +272,7 @@ class NoisySeries:
             found = self._offsets[name] = worker.offset
         return found
 
-    def _calibrate(self, worker: WorkerOffset, point: Point) -> None:
+    def _calibrate(self, worker: WorkerOffset, point: PointLike) -> None:
         detector = self._detector
         level = middle(detector.segment) if detector.model is None else detector.model.level
         away, value = self._costs[self._at] - level, self._values[self._at]
@@ -335,7 +335,7 @@ class NoisySeries:
         return self._returning + 1 if back else 0
 
 
-def check_order(point: Point, last_position: int) -> None:
+def check_order(point: PointLike, last_position: int) -> None:
     """Raise ValueError where a point does not follow the last one."""
     if point.position <= last_position:
         raise ValueError(

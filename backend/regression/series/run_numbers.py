@@ -14,7 +14,7 @@ import numpy as np
 
 from backend.regression.cost import log_costs
 from backend.regression.detector.density import Floats
-from backend.regression.terms import Direction, Point
+from backend.regression.terms import Direction, PointLike
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class RunNumbers:
         ]
 
 
-def numbers_of_each(series: Sequence[tuple[Sequence[Point], Direction]]) -> list[RunNumbers]:
+def numbers_of_each(series: Sequence[tuple[Sequence[PointLike], Direction]]) -> list[RunNumbers]:
     """The numbers of the points of each series; raises ValueError where a value has no relative change, or a point
     has no values."""
     sizes = [len(points) for points, _ in series]
@@ -56,13 +56,13 @@ def numbers_of_each(series: Sequence[tuple[Sequence[Point], Direction]]) -> list
     ).split(sizes)
 
 
-def numbers_of(points: Sequence[Point], direction: Direction) -> RunNumbers:
+def numbers_of(points: Sequence[PointLike], direction: Direction) -> RunNumbers:
     """The same of one series."""
     (numbers,) = numbers_of_each([(points, direction)])
     return numbers
 
 
-def _numbers_of(points: Sequence[Point], signs: Floats) -> RunNumbers:
+def _numbers_of(points: Sequence[PointLike], signs: Floats) -> RunNumbers:
     processes = np.array([len(point.values) for point in points], dtype=np.int64)
     if not processes.all():
         raise ValueError(f"point at position {points[int(processes.argmin())].position} has no values")

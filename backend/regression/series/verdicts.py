@@ -20,7 +20,7 @@ from backend.regression.terms import (
     ChangeState,
     Direction,
     Judgement,
-    Point,
+    PointLike,
     Reason,
     Role,
     SeriesKind,
@@ -153,7 +153,9 @@ def too_young(
     )
 
 
-def _common(point: Point, value: float, smoothed_within: tuple[float, float, float], policy: Policy) -> dict[str, Any]:
+def _common(
+    point: PointLike, value: float, smoothed_within: tuple[float, float, float], policy: Policy
+) -> dict[str, Any]:
     smoothed, low, high = smoothed_within
     return {
         "position": point.position,
@@ -176,7 +178,7 @@ def _smoothed(kind: SeriesKind, smooth: Smooth, noise: float, offset: float) -> 
 
 def calibrating(
     kind: SeriesKind,
-    point: Point,
+    point: PointLike,
     value: float,
     detector: Detector,
     smooth: Smooth,
@@ -285,7 +287,7 @@ def suspect_event(suspect: Suspect, state: ChangeState, detected: int, direction
 
 def of_counter(
     kind: SeriesKind,
-    point: Point,
+    point: PointLike,
     value: float,
     counter: Counter,
     change: ExactChange | None,

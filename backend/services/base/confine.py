@@ -64,7 +64,7 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
             raise _unseen(c, principal, owner, kind, key)
         principal.require_in(scope, owner)
     elif principal.project_id is not None and kind in SHARED:
-        raise Forbidden(f"token {principal.name!r} belongs to another project")
+        raise _of_another_project(principal, kind, key)
     elif kind not in SHARED and is_of_replica(c):
         raise NotFound.of(kind, key)  # it was removed; the replica may still have it, and does not say whose it was
     return owner
@@ -92,10 +92,16 @@ def require_deliverer(c: Connection, principal: Principal, project_id: int) -> N
 
 def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: str) -> ServiceError:
     if principal.project_id is not None:
-        return Forbidden(f"token {principal.name!r} belongs to another project")
+        return _of_another_project(principal, kind, key)
     if not owner.private:
         return Forbidden(f"{principal.name!r} has no role in that project")
     return _unknown(c, kind, key)
+
+
+def _of_another_project(principal: Principal, kind: str, key: str) -> Forbidden:
+    """Says the same whether there is such a thing or not."""
+    thing = shown(key) if kind == "project" else f"{kind} {shown(key)}"
+    return Forbidden(f"token {principal.name!r} belongs to another project than {thing}")
 
 
 def _unknown(c: Connection, kind: str, key: str) -> NotFound:

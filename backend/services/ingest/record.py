@@ -267,7 +267,6 @@ def _arrive(
         branch_id=spot.branch_id,
         base_position=spot.base_position,
         measured_at=delivery.measured_at,
-        environment_hash=delivery.fingerprint or "",
         together=together,
     )
     return arrival, series if together is None else together.rows(series), columns

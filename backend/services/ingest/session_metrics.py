@@ -107,7 +107,7 @@ def judged(c: Connection, session: RowMapping, metrics: Sequence[SessionMetric],
         policy = book.of(suite=session["suite"], testbed=session["testbed"])
         if points and metric.series_id is not None:
             policy = runs_of.of(c, points[-1]).policy_of(rows[metric.series_id])
-        runs: list[Sequence[float]] = [point.processes for point in points]
+        runs: list[Sequence[float]] = [point.values for point in points]
         if comparing and len(runs) < 2:
             runs = [metric.base, metric.head]
         metric.spread = 0.0 if metric.measurement.exact else process_spread(runs, policy)

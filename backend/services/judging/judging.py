@@ -18,7 +18,7 @@ from backend.regression.change_points import KnownPoints
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_many
 from backend.regression.series.state import SeriesState
-from backend.regression.terms import Judgement, Point
+from backend.regression.terms import Judgement, Point, PointLike
 from backend.services.judging.outcome import (
     Arrival,
     Outcome,
@@ -151,7 +151,7 @@ def _states_of(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> 
 
 
 def _judge_together(
-    c: Connection, points: Sequence[tuple[SeriesState, Point, Policy]], found: Outcome
+    c: Connection, points: Sequence[tuple[SeriesState, PointLike, Policy]], found: Outcome
 ) -> list[tuple[Judgement, SeriesState]]:
     """The verdict on each point; of many, while the server works on statements that are due anyway."""
     if len(points) < MANY:
@@ -163,8 +163,7 @@ def _judge_together(
 
 
 def _point(arrival: Arrival, item: Measured) -> Point:
-    run = arrival.run
-    return Point(arrival.position, run.commit, item.values, arrival.environment_hash, arrival.worker, run.suite_version)
+    return Point(arrival.position, arrival.run.commit, item.values, arrival.worker)
 
 
 # --- a late point ----------------------------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Seque
     for point in stored:
         if point.position == arrival.position:
             runs = [*(run for run in point.runs if run != arrival.run.id), arrival.run.id]
-            processes = [*point.processes, *processes]
+            processes = [*point.values, *processes]
     own = StoredPoint(
         position=arrival.position,
         commit=arrival.run.commit,
@@ -227,8 +226,7 @@ def _with_arrival(stored: Sequence[StoredPoint], arrival: Arrival, values: Seque
         measured_at=arrival.measured_at,
         value=median(processes),
         pooled=tuple(runs),
-        processes=tuple(processes),
-        environment_hash=arrival.environment_hash,
+        values=tuple(processes),
         worker=arrival.worker,
     )
     others = [point for point in stored if point.position != arrival.position]

@@ -43,7 +43,6 @@ class Arrival:
     base_position: int | None
     """Of another branch: where it leaves the default branch; None: not known."""
     measured_at: datetime
-    environment_hash: str
     together: RecordedTogether | None = None
     """The runs that it is recorded with, which write their states at the end; None: it is on its own."""
 

@@ -20,7 +20,7 @@ from backend.regression.terms import (
     ChangePoint,
     ChangeState,
     Judgement,
-    Point,
+    PointLike,
     Reason,
     Verdict,
 )
@@ -35,7 +35,7 @@ from backend.store.regressions import regressions as regression_store
 POINTS_BEFORE = 150
 
 
-def not_judgeable(point: Point, policy: Policy) -> Judgement:
+def not_judgeable(point: PointLike, policy: Policy) -> Judgement:
     value = median(point.values)
     return Judgement(
         position=point.position,
@@ -96,15 +96,11 @@ class Replay:
         parts = list(_up_to_each(stored, {decision.position for decision in mine}))
         return cls(series, policy, mine, state, parts[::-1])
 
-    def next_points(self) -> list[Point]:
-        """The points of the next part."""
-        return [point.as_point(self.series.suite_version) for point in self.parts[-1]]
-
-    def take(self, points: Sequence[Point], said: Sequence[Judgement], state: SeriesState) -> None:
+    def take(self, said: Sequence[Judgement], state: SeriesState) -> None:
         """Take the verdicts on the points that can be judged, then the decisions at the end of their part."""
         part = self.parts.pop()
         found = {judgement.position: judgement for judgement in said}
-        judgements = [found.get(point.position) or not_judgeable(point, self.policy) for point in points]
+        judgements = [found.get(point.position) or not_judgeable(point, self.policy) for point in part]
         for decision in self.decisions:
             if decision.position != part[-1].position:
                 continue
@@ -121,13 +117,12 @@ def replay(replays: Sequence[Replay]) -> None:
     """Judge the points of each series in order from nothing, all series side by side, with the decisions of people and
     sessions at the position where they were made."""
     while waiting := [each for each in replays if each.parts]:
-        points = [each.next_points() for each in waiting]
         sound = [
-            (each.state, [point for point in mine if each.series.can_judge(point)], each.policy)
-            for each, mine in zip(waiting, points, strict=True)
+            (each.state, [point for point in each.parts[-1] if each.series.can_judge(point)], each.policy)
+            for each in waiting
         ]
-        for each, mine, (said, state) in zip(waiting, points, judge_histories(sound), strict=True):
-            each.take(mine, said, state)
+        for each, (said, state) in zip(waiting, judge_histories(sound), strict=True):
+            each.take(said, state)
 
 
 def _up_to_each(stored: Sequence[StoredPoint], positions: Collection[int]) -> Iterator[Sequence[StoredPoint]]:

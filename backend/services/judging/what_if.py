@@ -258,8 +258,7 @@ def _histories(
 
 
 def _entered(w: Watched, stored: Sequence[series_points.StoredPoint]) -> EnteredHistory:
-    points = [point.as_point(w.series.suite_version) for point in stored]
-    return EnteredHistory(w, history.enter([point for point in points if w.series.can_judge(point)], w.series.kind))
+    return EnteredHistory(w, history.enter([point for point in stored if w.series.can_judge(point)], w.series.kind))
 
 
 def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_points.StoredPoint]]:

@@ -122,9 +122,9 @@ def _seen_on_trunk(
     """Everything that stands in the series within the range, whoever asked for it; the first bad commit is known."""
     index_of = {place.position: index for index, place in enumerate(places[:-1])}
     return [
-        observed(row, index_of[point.position], point.processes or (point.value,))
+        observed(row, index_of[point.position], point.values)
         for point in points
-        if point.position in index_of and min(point.processes or (point.value,)) > 0
+        if point.position in index_of and min(point.values) > 0
     ]
 
 

@@ -109,7 +109,7 @@ def levels_of(c: Connection, asked: RowMapping) -> tuple[float, float, float]:
         return log_cost(before, direction), math.log1p(change), 0.0
     series = asked["lead_series_id"]
     points = series_points.load_points(c, [series], around=asked["first_bad_position"], before=60)[series]
-    past = [point.processes for point in points if point.position <= asked["last_good_position"]]
+    past = [point.values for point in points if point.position <= asked["last_good_position"]]
     named = {name: asked[name] for name in ("suite", "benchmark", "metric", "testbed")}
     spread = process_spread(past, policy_book(c, asked["project"]).of(**named))
     return log_cost(before, direction), math.log1p(change), max(spread, asked["noise"] or 0.0)

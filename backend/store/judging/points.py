@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import Connection
 
 from backend.records import record
-from backend.regression.terms import Point
 from backend.store.base import wire
 
 
 @record()
 class StoredPoint:
-    """A current point of a series: where, of which runs, and what they measured."""
+    """A current point of a series, as the judge takes it: what was measured where, by whom; and of which runs."""
 
     position: int
     commit: str
@@ -27,9 +27,9 @@ class StoredPoint:
     value: float
     pooled: Sequence[str] | None
     """The runs whose processes it pools, where they are several."""
-    processes: Sequence[float]
-    environment_hash: str
     worker: str
+    values: Sequence[float]
+    """Of its processes; its value, where none are stored."""
 
     @property
     def runs(self) -> Sequence[str]:
@@ -38,28 +38,20 @@ class StoredPoint:
 
     def pooled_with(self, other: StoredPoint) -> StoredPoint:
         """Both as one point: runs of one commit that were judged apart on a branch, which has been merged since."""
-        return replace(other, pooled=(*self.runs, *other.runs), processes=(*self.processes, *other.processes))
-
-    def as_point(self, suite_version: str) -> Point:
-        values = tuple(self.processes) or (self.value,)
-        return Point(self.position, self.commit, values, self.environment_hash, self.worker, suite_version)
+        return replace(other, pooled=(*self.runs, *other.runs), values=(*self.values, *other.values))
 
 
+# The series, and the fields of a StoredPoint in their order; of those of one run, its values come by themselves.
 _POINTS = """
--- the series, and the fields of a StoredPoint in their order
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
-       j.runs AS pooled,
-       coalesce(CASE WHEN j.runs IS NULL THEN (
-         SELECT coalesce(x.processes, ARRAY[x.value]) FROM measurement x
-         WHERE x.series_id = j.series_id AND x.measured_at = j.measured_at AND x.run_id = j.run_id LIMIT 1
-       ) ELSE (
+       j.runs AS pooled, coalesce(w.name, '') AS worker,
+       CASE WHEN j.runs IS NOT NULL THEN (
          SELECT array_agg(v)
          FROM run y JOIN measurement x ON x.run_id = y.id, unnest(coalesce(x.processes, ARRAY[x.value])) AS v
          -- when it was measured says in which partition it is
          WHERE y.id = ANY (j.runs) AND x.series_id = j.series_id
            AND x.measured_at = coalesce(y.started_at, y.received_at)
-       ) END, '{}') AS processes,
-       coalesce(e.hash, '') AS environment_hash, coalesce(w.name, '') AS worker
+       ) END AS processes
 FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
 CROSS JOIN LATERAL (
   SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
@@ -73,9 +65,17 @@ CROSS JOIN LATERAL (
        AND position BETWEEN u.around AND u.until)) AS standing) AS j
 JOIN commit k ON k.id = j.commit_id
 JOIN run r ON r.id = j.run_id
-LEFT JOIN environment e ON e.id = r.environment_id
 LEFT JOIN worker w ON w.id = r.worker_id
 ORDER BY j.series_id, j.position, j.measured_at, j.run_id
+"""
+# Run by run, as measurements lie: looked up for each point by itself they took as long as all the rest.
+_VALUES = """
+SELECT x.series_id, u.run, x.processes
+FROM unnest(%(runs)s::text[], %(moments)s::timestamptz[]) AS u (run, at)
+CROSS JOIN LATERAL (
+  SELECT series_id, processes FROM measurement
+  WHERE run_id = u.run AND measured_at = u.at AND series_id = ANY(%(ids)s::int[]) AND processes IS NOT NULL
+  OFFSET 0) AS x
 """
 
 
@@ -94,17 +94,31 @@ def load_stretches(
     c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
 ) -> dict[int, list[StoredPoint]]:
     """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
-    values = {
+    wanted = {
         "ids": list(stretches),
         "around": [around for around, _ in stretches.values()],
         "until": [until for _, until in stretches.values()],
         "before": before,
     }
-    (rows,) = wire.send(c, (_POINTS, values))
+    (rows,) = wire.send(c, (_POINTS, wanted))
+    values = _values(c, rows)
     points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
     for series_id, mine in groupby(rows, itemgetter(0)):
-        points[series_id] = _pooled([StoredPoint(*row[1:]) for row in mine])
+        points[series_id] = _pooled([_stored(row, values) for row in mine])
     return points
+
+
+def _stored(row: Any, values: Mapping[tuple[int, str], Sequence[float]]) -> StoredPoint:
+    measured = row.processes or values.get((row.series_id, row.run_id)) or (row.value,)
+    return StoredPoint(*(*row[1:-1], measured))
+
+
+def _values(c: Connection, rows: wire.Rows) -> dict[tuple[int, str], Sequence[float]]:
+    """The values of the processes of points of one run, by series and run."""
+    runs = {row.run_id: row.measured_at for row in rows if row.pooled is None}
+    asked = {"ids": list({row.series_id for row in rows}), "runs": list(runs), "moments": list(runs.values())}
+    (found,) = wire.send(c, (_VALUES, asked)) if runs else ([],)
+    return {(series_id, run): processes for series_id, run, processes in found}
 
 
 def _pooled(points: list[StoredPoint]) -> list[StoredPoint]:
@@ -121,11 +135,9 @@ def _pooled(points: list[StoredPoint]) -> list[StoredPoint]:
 
 
 _LAST_POINT = """
-SELECT j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value, coalesce(e.hash, '') AS environment
+SELECT j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value
 FROM judgement j
 JOIN commit k ON k.id = j.commit_id
-JOIN run r ON r.id = j.run_id
-LEFT JOIN environment e ON e.id = r.environment_id
 WHERE j.series_id = %(series)s AND j.branch_id IS NULL
 ORDER BY j.measured_at DESC, j.id DESC LIMIT 1
 """
@@ -145,7 +157,6 @@ def last_point(c: Connection, series_id: int) -> StoredPoint | None:
         measured_at=row.measured_at,
         value=row.value,
         pooled=None,
-        processes=(),
-        environment_hash=row.environment,
         worker="",
+        values=(row.value,),
     )

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from backend.contract import SeriesKey
 from backend.records import record
-from backend.regression.terms import Direction, Point, Role, SeriesKind
+from backend.regression.terms import Direction, PointLike, Role, SeriesKind
 from backend.store.base import wire
 
 
@@ -45,7 +45,7 @@ class SeriesRow:
     def kind(self) -> SeriesKind:
         return kind_of(self.direction, self.role, self.exact)
 
-    def can_judge(self, point: Point) -> bool:
+    def can_judge(self, point: PointLike) -> bool:
         """A change is a ratio of costs: a value of 0 has none, unless the series counts."""
         return self.exact or min(point.values) > 0
 

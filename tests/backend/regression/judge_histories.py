@@ -15,7 +15,7 @@ def points(levels, rng=None, noise=0.0, within=0.0, processes=3, worker="w0", st
     for i, level in enumerate(levels):
         run = level * (1 + noise * rng.standard_normal())
         values = tuple(float(run * (1 + within * e)) for e in rng.standard_normal(processes))
-        made.append(Point(start + i, f"c{start + i}", values, "env", worker))
+        made.append(Point(start + i, f"c{start + i}", values, worker))
     return made
 
 
@@ -59,7 +59,7 @@ def any_history(seed, runs, exact=False):
             workers[1:] = [f"pool-{n}" for n in range(1, runs)]
     values = np.exp((cost + noise * chance.standard_normal(runs))[:, None])
     values = values * np.exp(noise[:, None] * chance.standard_normal((runs, chance.integers(1, 6))))
-    return [Point(2 * n, "c", tuple(map(float, of_run)), "env", str(workers[n])) for n, of_run in enumerate(values)]
+    return [Point(2 * n, "c", tuple(map(float, of_run)), str(workers[n])) for n, of_run in enumerate(values)]
 
 
 POLICIES = (

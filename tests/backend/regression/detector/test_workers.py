@@ -42,7 +42,7 @@ def test_a_regression_is_found_across_workers_with_offsets():
 
 
 def test_the_first_runs_of_a_series_may_come_from_several_workers():
-    judged, _ = judge_history([Point(i, "c", (10.0,), "e", f"w{i % 3}") for i in range(16)], LOWER, Policy())
+    judged, _ = judge_history([Point(i, "c", (10.0,), f"w{i % 3}") for i in range(16)], LOWER, Policy())
     assert judged[-1].verdict is Verdict.UNCHANGED
 
 
@@ -67,9 +67,9 @@ def test_a_first_worker_that_never_comes_back_keeps_no_others():
 @pytest.mark.parametrize(("machines", "judged_as_it_comes"), [(SEEN_ONCE, False), (SEEN_ONCE + 1, True)])
 def test_after_twelve_machines_that_came_once_a_fresh_one_is_judged_as_it_comes(machines, judged_as_it_comes):
     """The first machine defines the level; those after it came once each."""
-    once = [Point(i, "c", (10.0,), "e", f"runner-{i}") for i in range(machines)]
+    once = [Point(i, "c", (10.0,), f"runner-{i}") for i in range(machines)]
     _, state = judge_history(once, LOWER, Policy())
-    (next_one,), after = judge_history([Point(99, "c", (10.0,), "e", "runner-99")], LOWER, Policy(), state)
+    (next_one,), after = judge_history([Point(99, "c", (10.0,), "runner-99")], LOWER, Policy(), state)
     assert (next_one.reason is not Reason.CALIBRATING_WORKER) is judged_as_it_comes
     assert len(after.workers) == min(machines + 1, SEEN_ONCE + 1), "and it is not remembered"
 
@@ -77,7 +77,7 @@ def test_after_twelve_machines_that_came_once_a_fresh_one_is_judged_as_it_comes(
 def test_a_pool_of_fresh_machines_is_judged_and_shows_a_step():
     rng = np.random.default_rng(2)
     costs = np.repeat([10.0, 11.5], [40, 8]) * (1 + 0.01 * rng.standard_normal(48))
-    history = [Point(i, "c", (float(cost),), "e", f"vm-{i}") for i, cost in enumerate(costs)]
+    history = [Point(i, "c", (float(cost),), f"vm-{i}") for i, cost in enumerate(costs)]
     judged, _ = judge_history(history, LOWER, Policy())
     assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold] == [40]
 
@@ -87,7 +87,7 @@ def test_machines_that_are_gone_before_they_are_learnt_keep_no_series_from_being
     """A machine lives for a commit or two; a fresh one takes over."""
     rng = np.random.default_rng(2)
     costs = np.repeat([10.0, 11.5], [80, 12]) * (1 + 0.01 * rng.standard_normal(92))
-    history = [Point(i, "c", (float(cost),), "e", f"vm-{i // runs}") for i, cost in enumerate(costs)]
+    history = [Point(i, "c", (float(cost),), f"vm-{i // runs}") for i, cost in enumerate(costs)]
     judged, state = judge_history(history, LOWER, Policy())
     assert [e.onset_position for j in judged for e in j.events if e.state == "confirmed" and e.past_threshold] == [80]
     assert len(state.workers) <= 1 + LEFT_EARLY

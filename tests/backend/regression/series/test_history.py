@@ -27,7 +27,7 @@ def history(seed, noise, processes, steps, workers=1):
     for i, value in enumerate(level):
         run = value * np.exp(noise * rng.standard_t(4))
         values = tuple(float(run * np.exp(0.01 * e)) for e in rng.standard_normal(processes))
-        made.append(Point(3 * i, f"c{i}", values, "env", f"w{int(rng.integers(workers)) if i > 40 else 0}"))
+        made.append(Point(3 * i, f"c{i}", values, f"w{int(rng.integers(workers)) if i > 40 else 0}"))
     return made
 
 

@@ -157,7 +157,7 @@ def test_a_watch_metric_is_judged_and_never_red():
 def test_higher_is_better_mirrors_lower_is_better():
     rng = np.random.default_rng(5)
     history = points([10.0] * 30 + [12.0] * 6, rng, noise=0.01)
-    mirrored = [Point(p.position, p.commit, tuple(1 / v for v in p.values), "env", "w0") for p in history]
+    mirrored = [Point(p.position, p.commit, tuple(1 / v for v in p.values), "w0") for p in history]
     one = judge_all(history, LOWER, POLICY)
     two = judge_all(mirrored, SeriesKind(Direction.HIGHER), POLICY)
     assert [j.verdict for j in one] == [j.verdict for j in two]

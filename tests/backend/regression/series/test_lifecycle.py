@@ -31,7 +31,7 @@ def test_a_session_confirms_a_suspect_before_its_third_run():
     (event,) = events
     assert (event.state, event.onset_position, event.last_good_position) == (ChangeState.CONFIRMED, 20, 19)
     assert [o.onset_position for o in state.open_regressions] == [20]
-    judgement, _ = judge(state, Point(22, "c22", (12.0, 12.0, 12.0), "env", "w0"), POLICY)
+    judgement, _ = judge(state, Point(22, "c22", (12.0, 12.0, 12.0), "w0"), POLICY)
     assert judgement.verdict is Verdict.REGRESSION and judgement.reason is Reason.STILL_WORSE
 
 
@@ -117,7 +117,7 @@ def test_a_session_withdraws_a_suspect_and_the_same_onset_is_not_told_again():
     assert [e.state for e in events] == [ChangeState.WITHDRAWN]
     assert state.record.withdrawn == 1
     judged, state = judge_history(
-        [Point(p, f"c{p}", (12.0, 12.01, 11.99), "env", "w0") for p in range(22, 40)], LOWER, POLICY, state
+        [Point(p, f"c{p}", (12.0, 12.01, 11.99), "w0") for p in range(22, 40)], LOWER, POLICY, state
     )
     assert not any(j.red for j in judged)
     assert not [e for j in judged for e in j.events if e.past_threshold and e.state is ChangeState.CONFIRMED]
@@ -143,8 +143,8 @@ def test_a_session_may_disprove_what_was_confirmed_and_its_event_is_withdrawn():
 def test_an_expected_change_is_the_baseline_and_a_further_loss_is_told_against_it():
     state = accept_change(open_state(), 20)
     assert state.open_regressions == ()
-    history = [Point(26 + i, f"c{i}", (12.0, 12.01, 11.99), "env", "w0") for i in range(10)]
-    history += [Point(36 + i, f"d{i}", (13.5, 13.5, 13.5), "env", "w0") for i in range(4)]
+    history = [Point(26 + i, f"c{i}", (12.0, 12.01, 11.99), "w0") for i in range(10)]
+    history += [Point(36 + i, f"d{i}", (13.5, 13.5, 13.5), "w0") for i in range(4)]
     judged, _ = judge_history(history, LOWER, POLICY, state)
     assert judged[0].verdict is Verdict.UNCHANGED
     assert [j.position for j in judged if j.red] == [38, 39]

@@ -20,7 +20,7 @@ def test_a_state_that_was_stored_judges_the_next_point_alike(kind, runs):
     state = judge_history(points, kind, Policy())[1]
     stored = SeriesState.from_json(json.loads(json.dumps(state.to_json())))
     assert stored.to_json() == state.to_json()
-    point = Point(1_000, "c", (9.0, 9.1, 9.2), "env", "box-1")
+    point = Point(1_000, "c", (9.0, 9.1, 9.2), "box-1")
     one, other = judge(state, point, Policy()), judge(stored, point, Policy())
     assert one[0] == other[0]
     assert one[1].to_json() == other[1].to_json()

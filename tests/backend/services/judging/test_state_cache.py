@@ -23,7 +23,7 @@ def history(kind: SeriesKind, points: int) -> list[Point]:
     for position in range(points):
         level = 3.0 if position < points // 2 else 4.0
         values = tuple(level if kind.exact else level * (1 + chance.gauss(0, 0.005)) for _ in range(3))
-        found.append(Point(position, f"{position:040x}", values, "linux", f"worker-{position % 2}", "1"))
+        found.append(Point(position, f"{position:040x}", values, f"worker-{position % 2}"))
     return found
 
 
