@@ -215,14 +215,15 @@ def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Sta
 
 
 def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Figure:
-    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process.
+    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process,
+    and of two that parse and store alone: more than these gain nothing can.
 
     In turns, so that a slow moment of the machine is not all of one of them.
     """
     turns = [
         (to, clients, rate(stage, clients=clients, size=size, runs=runs, to=to))
         for _ in range(TURNS)
-        for to in (connected_to_two, connected_to_api)
+        for to in (connected_to_two, connected_to_api, connected_to_two_floors)
         for clients in (1, CLIENTS)
     ]
 
@@ -230,9 +231,15 @@ def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Fig
         return statistics.mean(found for connected, count, found in turns if (connected, count) == (to, clients))
 
     alone, together = mean(connected_to_two, 1), mean(connected_to_two, CLIENTS)
-    alone_at_one, together_at_one = mean(connected_to_api, 1), mean(connected_to_api, CLIENTS)
-    by_one = f"{together_at_one:.0f}/s against {alone_at_one:.0f}/s, {together_at_one / alone_at_one:.1f}×"
-    said = f"{together:.0f}/s against {alone:.0f}/s, {together / alone:.1f}×; {_processes(stage)} {by_one}"
+
+    def compared(to: Callable[[Stage], Put]) -> str:
+        one, all_of_them = mean(to, 1), mean(to, CLIENTS)
+        return f"{all_of_them:.0f}/s against {one:.0f}/s, {all_of_them / one:.2f}×"
+
+    said = (
+        f"{compared(connected_to_two)}; {_processes(stage)} {compared(connected_to_api)}; "
+        f"parsed and stored alone, by two processes {compared(connected_to_two_floors)}"
+    )
     return Figure(
         what=f"{what}, two API processes",
         value_ms=1e3 / together,
