@@ -9,8 +9,8 @@ from backend.regression.terms import ChangeKind, ChangePoint, Role
 
 NEAR = 3
 """Onsets this many commits apart may be one where it is not known how well they are located, or where not well."""
-LOCATED = 2.8
-"""A step of so many times the noise is located to the run: one run in twelve is nearer to the other level."""
+LOCATED = 2.2
+"""A step of so many times the noise is located to the run: one run in seven is nearer to the other level."""
 
 
 @dataclass(frozen=True, slots=True)
