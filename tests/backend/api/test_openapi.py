@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import checks
 
-from tests.backend.api.conftest import BROKEN_AT, run_document, sha
+from tests.backend.api.conftest import BROKEN_AT, kept_open, run_document, sha
 
 # An event stream has no end.
 NOT_ASKED = {"/api/v1/events"}
@@ -35,6 +35,7 @@ def test_the_document_keeps_its_word(seeded: Any, promised: Any) -> None:
         checks.CHECKS.get_one("content_type_conformance"),
     ]
     answered, broken = Counter[int](), []
+    line = kept_open()
     operations = [result.ok() for result in promised.get_all_operations()]
     for operation in operations:
         if operation.path in NOT_ASKED:
@@ -51,7 +52,7 @@ def test_the_document_keeps_its_word(seeded: Any, promised: Any) -> None:
             for known in (False, True) if case.method == "GET" else (False,):
                 if known:
                     name_what_is_there(case)
-                answer = case.call(headers=headers, timeout=PATIENCE_S)
+                answer = case.call(session=line, headers=headers, timeout=PATIENCE_S)
                 answered[answer.status_code // 100] += 1
                 case.validate_response(answer, checks=kept)
 
@@ -59,6 +60,7 @@ def test_the_document_keeps_its_word(seeded: Any, promised: Any) -> None:
             keeps_its_word()
         except Exception as failure:
             broken.append(f"{operation.method.upper()} {operation.path}: {failure}")
+    line.close()
     assert len(operations) > 30 and answered[2] > 100 and answered[4] > 100, answered
     assert not broken, "\n\n".join(broken)
 
