@@ -6,9 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
-from schemathesis import checks
 
 from tests.backend.api.conftest import BROKEN_AT, kept_open, run_document, sha
 
@@ -23,11 +21,15 @@ PATH = {"series_id": 1, "regression_id": 1, "name": "w1", "run_id": run_document
 
 @pytest.fixture(scope="module")
 def promised(seeded: Any) -> Any:
-    checks.load_all_checks()
+    import schemathesis  # here, or every process that collects tests waits for it
+
+    schemathesis.checks.load_all_checks()
     return schemathesis.openapi.from_url(f"{seeded.url}/openapi.json", timeout=PATIENCE_S)
 
 
 def test_the_document_keeps_its_word(seeded: Any, promised: Any) -> None:
+    from schemathesis import checks
+
     headers = {"Authorization": f"Bearer {seeded.token('admin')}"}
     kept = [
         checks.not_a_server_error,
