@@ -1,5 +1,6 @@
 """Prints, after every test run, the list of what was not run, and why; in CI that list must be empty."""
 
+import atexit
 import gc
 import os
 from collections import Counter
@@ -10,18 +11,16 @@ import pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported stays until the end: the garbage collector is off meanwhile, and skips it later."""
+    """What is imported stays until the end: the garbage collector is off meanwhile, and skips it later, also when
+    pytest looks for garbage at last, five times. Then everything is taken apart, or extension modules complain of what
+    is left."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """At the end everything is taken apart, or extension modules complain of what is left."""
-    gc.unfreeze()
+        atexit.register(gc.unfreeze)
 
 
 def _reason(report: pytest.TestReport) -> str:

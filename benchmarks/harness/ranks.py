@@ -11,6 +11,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -159,6 +160,12 @@ def _entry(body: Body, rank: int, ranks: int, argument: dict[str, Any], backend:
         answers.put((rank, _joined(body, rank, ranks, argument, backend, port), None))
     except BaseException:
         answers.put((rank, None, traceback.format_exc()[-4000:]))
+    # Its answer is on its way, and tearing down torch would cost a quarter of a second more.
+    answers.close()
+    answers.join_thread()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _joined(body: Body, rank: int, ranks: int, argument: dict[str, Any], backend: str, port: int) -> Any:

@@ -154,6 +154,8 @@ def _fitted(node: Any, gradient: torch.Tensor | None, wanted: Any) -> torch.Tens
     if gradient is None:
         return None
     assert gradient.device == wanted.device, f"{node.name()}: a gradient on {gradient.device}, not {wanted.device}"
+    if (gradient.shape, gradient.dtype) == (wanted.shape, wanted.dtype):
+        return gradient
     return gradient.sum_to_size(tuple(wanted.shape)).to(wanted.dtype)
 
 

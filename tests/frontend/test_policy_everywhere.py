@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections import deque
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import frontend_history as history
 import pytest
-from frontend_site import Site
+from frontend_site import Site, running_site
 
 from backend.services.base.projects import find_project
 from backend.services.github.commit_report import load_report
 from backend.services.github.text import comment
+from tests.conftest import copy_of
 
 PROJECT = "northsea/loom"
 BUILT_IN = re.compile(
@@ -26,17 +28,22 @@ MOST_PAGES = 250
 STEP_AT = 14
 
 
-@pytest.fixture
-def strict(own_site: Site, tmp_path: Path) -> Site:
-    """A project that tells nothing below 10 % and wants five runs, with one loss of 24 % that lasts."""
-    commits = history.make_repository(tmp_path / "loom", 24)
-    own_site.add_project(PROJECT, tmp_path / "loom", commits)
-    answer = own_site.client.patch(f"/api/v1/projects/{PROJECT}/policy", json={"policy": CHOSEN})
-    assert answer.status_code == 200, answer.text
-    steps = (history.Step("moe.layer", STEP_AT, 1.24, phase="forward"),)
-    for suite in ("gpt", "moe"):
-        own_site.deliver(PROJECT, suite, steps=steps)
-    return own_site
+@pytest.fixture(scope="module")
+def strict(
+    template: str, postgres: Any, administer: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A project that tells nothing below 10 % and wants five runs, with one loss of 24 % that lasts. Tests only read
+    it."""
+    directory = tmp_path_factory.mktemp("strict")
+    with copy_of(template, postgres, administer) as url, running_site(url, directory / "data") as site:
+        commits = history.make_repository(directory / "loom", 24)
+        site.add_project(PROJECT, directory / "loom", commits)
+        answer = site.client.patch(f"/api/v1/projects/{PROJECT}/policy", json={"policy": CHOSEN})
+        assert answer.status_code == 200, answer.text
+        steps = (history.Step("moe.layer", STEP_AT, 1.24, phase="forward"),)
+        for suite in ("gpt", "moe"):
+            site.deliver(PROJECT, suite, steps=steps)
+        yield site
 
 
 def words_of(page: str) -> str:
@@ -54,11 +61,14 @@ def pages_of(site: Site) -> dict[str, str]:
     """Every page that a reader reaches by following links from the board, each address once."""
     waiting = deque([f"/board?project={PROJECT}&range=all", f"/rule?project={PROJECT}", "/regressions?state=all"])
     found: dict[str, str] = {}
+    asked, read = set[str](), Counter[str]()
     while waiting and len(found) < MOST_PAGES:
         address = waiting.popleft()
         place = urlsplit(address).path
-        if address in found or sum(urlsplit(known).path == place for known in found) >= 3:
-            continue  # other filters of a page that was read say the same words
+        if address in asked or read[place] >= 3:
+            continue  # other filters of a page that was read say the same words, and of a file that it is one
+        asked.add(address)
+        read[place] += 1
         answer = site.client.get(address, follow_redirects=True)
         if "html" not in answer.headers.get("content-type", ""):
             continue

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import psutil
-from scipy.stats import theilslopes
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -122,6 +121,8 @@ class Trend:
 
 def trend(name: str, samples: Sequence[tuple[float, float]]) -> Trend:
     """What became of a quantity; `samples` are (seconds, value), ten or more."""
+    from scipy.stats import theilslopes  # a second's import, which no collection of tests should wait for
+
     settled = samples[int(len(samples) * WARM_UP) :]
     hours = [at / 3600 for at, _ in settled]
     values = [value for _, value in settled]

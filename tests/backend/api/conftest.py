@@ -6,9 +6,11 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import pytest
+import requests
 from sqlalchemy import create_engine
 
 from backend.api import create_api
@@ -65,6 +67,16 @@ def run_document(position: int, **changed: Any) -> dict[str, Any]:
         ],
         **changed,
     }
+
+
+def kept_open() -> requests.Session:
+    """What made-up cases are sent through: a connection that stays, and no cookie from one answer to the next request.
+    Without it each of thousands of requests connects anew and looks for a proxy."""
+    session = requests.Session()
+    session.headers.clear()
+    session.trust_env = False
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    return session
 
 
 def measurement(metric: str, unit: str, value: float, **more: Any) -> dict[str, Any]:

@@ -34,8 +34,9 @@ def suite(**spec: Any) -> SuiteSpec:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_meet_and_the_first_one_writes_the_run(bench: Any, ranks: int) -> None:
+def test_ranks_meet_and_the_first_one_writes_the_run(bench: Any) -> None:
+    """As many as were asked for: three of them here, two in the test of a lost one."""
+    ranks = 3
     run = bench.run(textwrap.dedent(RANKS), spec={"ranks": ranks, "timeout_s": 120})
     assert run["status"] == "ok", run
     (result,) = run["results"]
