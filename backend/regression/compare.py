@@ -7,11 +7,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-
-from scipy.special import stdtrit
 
 from backend.regression.cost import log_costs, typical
+from backend.regression.detector.student import quantile
 from backend.regression.policy import Policy
 from backend.regression.series.exact import exact_change
 from backend.regression.terms import Direction, Role, Verdict
@@ -182,10 +180,9 @@ def _row(a: ComparedMetric, b: ComparedMetric, policy: Policy, past: float | Non
     return MetricComparison(a.key, a.metric, a.unit, a.role, base, head, *ends, verdict, reason, needed)
 
 
-@lru_cache(maxsize=256)
 def _quantile(freedom: float) -> float:
-    """How many standard errors the interval reaches to either side. The rows of a comparison share a few of them."""
-    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
+    """How many standard errors the interval reaches to either side."""
+    return quantile(freedom, 0.5 + CONFIDENCE / 2)
 
 
 def _error(x: list[float], y: list[float], past: float | None, policy: Policy) -> tuple[float, float]:

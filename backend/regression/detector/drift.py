@@ -10,11 +10,11 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import stdtrit
 
 from backend.regression.detector.density import Floats, Ints, NoiseModel, inflation_of, middle, middle_of_own
 from backend.regression.detector.evidence import local_noise, low_quarter, unruly
 from backend.regression.detector.memory import Change, Memory
+from backend.regression.detector.student import quantile
 from backend.regression.policy import Policy
 
 NOISE = 0.4
@@ -118,7 +118,7 @@ def _sloping(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
 def _beyond_chance(freedom: int, drift_z: float) -> float:
     """Standard errors that a slope exceeds by chance no more often than is allowed."""
     rarer = math.exp(0.5 * (Policy().drift_z ** 2 - drift_z**2))
-    return -float(stdtrit(freedom, min(0.5, CHANCE * rarer)))
+    return -quantile(freedom, min(0.5, CHANCE * rarer))
 
 
 def _between(

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 
 import numpy as np
-from scipy.special import stdtrit
 
 from backend.regression.detector.density import (
     CELLS_PER_SD,
@@ -21,6 +20,7 @@ from backend.regression.detector.density import (
     middle,
     middle_of_own,
 )
+from backend.regression.detector.student import quantile
 from backend.regression.policy import Policy
 
 SHIFTS: Floats = 0.0125 * 1.32 ** np.arange(14, dtype=np.float64)[:, None]
@@ -100,7 +100,7 @@ def far_beyond(y: Floats, onset: int, sign: int, model: NoiseModel, unruly: floa
     size = sign * (middle(block) - before)
     variance = inflation(model.correlation, np.array([float(m), float(onset)])) / np.array([m, onset])
     error = model.scale * math.sqrt(max(1.0, unruly) * float(variance.sum()))
-    limit = float(stdtrit(onset + 2, 1 - policy.alpha))
+    limit = quantile(onset + 2, 1 - policy.alpha)
     return size - limit * error >= math.log1p(policy.min_change) and size >= 3 * math.log1p(policy.min_change)
 
 
