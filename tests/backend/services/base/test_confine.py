@@ -71,3 +71,16 @@ def test_everybody_sees_their_own_projects(connection: Connection, secret: int) 
     assert confine.visible_projects(connection, only(MemberRole.VIEWER, secret)) == {secret}
     token = Principal(name="x", via=Via.TOKEN, scopes=IMPLIED[Scope.READ], project_id=secret)
     assert confine.visible_projects(connection, token) == {secret}
+
+
+def test_a_token_of_one_project_is_told_the_same_of_another_whether_it_exists_or_not(
+    connection: Connection, secret: int
+) -> None:
+    mine = projects.save_project(connection, "mine/one", now=NOW).id
+    token = Principal(name="x", via=Via.TOKEN, scopes=IMPLIED[Scope.WRITE], project_id=mine)
+    said = []
+    for name in ("open/one", "secret/one", "none/one"):
+        with pytest.raises(Forbidden) as refused:
+            confine.require_of(connection, token, Scope.WRITE, "project", name)
+        said.append(refused.value.detail.replace(name, "…"))
+    assert said == ["token 'x' belongs to another project than '…'"] * 3
