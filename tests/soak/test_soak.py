@@ -28,4 +28,5 @@ def test_whatever_is_killed_every_run_ends_exactly_once(tmp_path: Path) -> None:
     assert figures["wrong"] == [] and figures["left_processes"] == 0
     assert figures["requested"] == 2 * (figures["commits"] - figures["skipped"]) > 0
     assert sum(figures["faults"].values()) >= 3
-    assert figures["hostile"] and sum(figures["flooded"].values()) > 100
+    answered = sum(number for status, number in figures["flooded"].items() if status != "none")
+    assert figures["hostile"] and answered >= 10, figures["flooded"]
