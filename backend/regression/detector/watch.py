@@ -31,11 +31,10 @@ _WIDTH = 2 * REACH + 1
 
 def runs_until_refit(detector: Detector, policy: Policy) -> int:
     """How many more runs this detector may only watch: none before it has a baseline, or when a refit is due."""
-    known = len(detector.segment)
-    if detector.model is None or known < detector.least(policy):
+    if not detector.settled(policy):
         return 0
     most = policy.memory_runs + MOST_BEYOND_MEMORY + 1
-    return (detector.next_fit if detector.next_fit < most else most) - 1 - known
+    return (detector.next_fit if detector.next_fit < most else most) - 1 - len(detector.segment)
 
 
 def feed_quiet(watched: Sequence[Watched]) -> list[int]:

@@ -54,7 +54,8 @@ SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measur
        ) END AS processes
 FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
 CROSS JOIN LATERAL (
-  SELECT *, (SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) AS runs
+  SELECT *, CASE WHEN detail ? 'runs' THEN (
+              SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) END AS runs
   FROM (
     (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
      WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around

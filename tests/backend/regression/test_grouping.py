@@ -71,9 +71,9 @@ def test_the_clearer_a_step_is_the_nearer_two_onsets_may_be_and_still_be_two():
     def alone(apart, size):
         return len(group([sharp, change("b", 50 + apart, size, noise=0.01)])) == 2
 
-    assert alone(1, 0.029) and not alone(1, 0.027)
-    assert alone(2, 0.02) and not alone(2, 0.019)
-    assert not alone(3, 0.015) and alone(4, 0.015)
+    assert alone(1, 0.023) and not alone(1, 0.021)
+    assert alone(2, 0.016) and not alone(2, 0.015)
+    assert not alone(3, 0.012) and alone(4, 0.012)
 
 
 def test_a_counter_is_located_to_the_run_by_itself():
