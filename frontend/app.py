@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from sqlalchemy import Engine
 
+from backend.regression.detector import student
 from backend.routing import match_once
 from backend.services.base.config import ServiceConfig
 from frontend import assets
@@ -77,8 +78,10 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
 
 def _prepare(app: FastAPI) -> None:
     """Do what a page would else do at its first request: compile its template, which takes half a second for all of
-    them at the first start of a version, and have FastAPI work out the routes of its router, which takes 10 to 25 ms.
+    them at the first start of a version, have FastAPI work out the routes of its router, which takes 10 to 25 ms, and
+    load what the first comparison asks for.
     """
     compile_templates()
     for page in PAGES:
         match_once(app, page.router)
+    student.load()

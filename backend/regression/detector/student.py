@@ -5,6 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 
+def load() -> None:
+    """For a process that will be asked: so that the first question need not wait."""
+    quantile(1.0, 0.5)
+
+
 @lru_cache(maxsize=1024)
 def quantile(freedom: float, share: float) -> float:
     """The value below which this share of Student's distribution lies, with so many degrees of freedom."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from backend.records import record
@@ -19,6 +20,8 @@ from backend.store.base import wire
 class StoredPoint:
     """A current point of a series, as the judge takes it: what was measured where, by whom; and of which runs."""
 
+    values: Sequence[float]
+    """Of its processes; its value, where none are stored."""
     position: int
     commit: str
     commit_id: int
@@ -28,8 +31,6 @@ class StoredPoint:
     pooled: Sequence[str] | None
     """The runs whose processes it pools, where they are several."""
     worker: str
-    values: Sequence[float]
-    """Of its processes; its value, where none are stored."""
 
     @property
     def runs(self) -> Sequence[str]:
@@ -41,7 +42,8 @@ class StoredPoint:
         return replace(other, pooled=(*self.runs, *other.runs), values=(*self.values, *other.values))
 
 
-# The series, and the fields of a StoredPoint in their order; of those of one run, its values come by themselves.
+# The series, the fields of a StoredPoint but the first, and the values of a point of several runs: those of one run come
+# by themselves.
 _POINTS = """
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
        j.runs AS pooled, coalesce(w.name, '') AS worker,
@@ -69,15 +71,19 @@ JOIN run r ON r.id = j.run_id
 LEFT JOIN worker w ON w.id = r.worker_id
 ORDER BY j.series_id, j.position, j.measured_at, j.run_id
 """
-# Run by run, as measurements lie: looked up for each point by itself they took as long as all the rest.
+# Run by run, as measurements lie: looked up for each point by itself they took as long as all the rest. Of an array as
+# it is sent, 20 bytes of head are left out.
 _VALUES = """
-SELECT x.series_id, u.run, x.processes
-FROM unnest(%(runs)s::text[], %(moments)s::timestamptz[]) AS u (run, at)
+SELECT x.series_id, array_agg(u.n::int) AS runs, array_agg(cardinality(x.processes)) AS counts,
+       string_agg(substr(array_send(x.processes), 21), ''::bytea) AS numbers
+FROM unnest(%(runs)s::text[], %(moments)s::timestamptz[]) WITH ORDINALITY AS u (run, at, n)
 CROSS JOIN LATERAL (
   SELECT series_id, processes FROM measurement
   WHERE run_id = u.run AND measured_at = u.at AND series_id = ANY(%(ids)s::int[]) AND processes IS NOT NULL
   OFFSET 0) AS x
+GROUP BY x.series_id
 """
+_SENT = np.dtype([("bytes", ">i4"), ("number", ">f8")])
 
 
 NO_LIMIT = 2**31 - 1
@@ -105,21 +111,23 @@ def load_stretches(
     values = _values(c, rows)
     points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
     for series_id, mine in groupby(rows, itemgetter(0)):
-        points[series_id] = _pooled([_stored(row, values) for row in mine])
+        own = values.get(series_id, {})
+        points[series_id] = _pooled([StoredPoint(row[-1] or own.get(row[4]) or (row[6],), *row[1:-1]) for row in mine])
     return points
 
 
-def _stored(row: Any, values: Mapping[tuple[int, str], Sequence[float]]) -> StoredPoint:
-    measured = row.processes or values.get((row.series_id, row.run_id)) or (row.value,)
-    return StoredPoint(*(*row[1:-1], measured))
-
-
-def _values(c: Connection, rows: wire.Rows) -> dict[tuple[int, str], Sequence[float]]:
+def _values(c: Connection, rows: wire.Rows) -> dict[int, dict[str, Sequence[float]]]:
     """The values of the processes of points of one run, by series and run."""
     runs = {row.run_id: row.measured_at for row in rows if row.pooled is None}
     asked = {"ids": list({row.series_id for row in rows}), "runs": list(runs), "moments": list(runs.values())}
     (found,) = wire.send(c, (_VALUES, asked)) if runs else ([],)
-    return {(series_id, run): processes for series_id, run, processes in found}
+    return {row.series_id: _by_run(row, asked["runs"]) for row in found}
+
+
+def _by_run(row: Any, names: Sequence[str]) -> dict[str, Sequence[float]]:
+    numbers = np.frombuffer(row.numbers, _SENT)["number"].tolist()
+    ends = pairwise(accumulate(row.counts, initial=0))
+    return {names[run - 1]: numbers[start:end] for run, (start, end) in zip(row.runs, ends, strict=True)}
 
 
 def _pooled(points: list[StoredPoint]) -> list[StoredPoint]:
