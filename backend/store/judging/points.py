@@ -42,8 +42,8 @@ class StoredPoint:
         return replace(other, pooled=(*self.runs, *other.runs), values=(*self.values, *other.values))
 
 
-# The series, the fields of a StoredPoint but the first, and the values of a point of several runs: those of one run come
-# by themselves.
+# The series, the fields of a StoredPoint but the first, and the values of a point of several runs. Those of one run
+# come by themselves.
 _POINTS = """
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
        j.runs AS pooled, coalesce(w.name, '') AS worker,
