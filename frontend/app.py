@@ -69,6 +69,7 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
     app.include_router(assets.router(CONTENT_SECURITY_POLICY))
     for page in PAGES:
         app.include_router(page.router)
+    student.load()  # or the first comparison would; meanwhile, in a thread, it would hold up the first page
     threading.Thread(target=_prepare, args=(app,), name="tidemark-pages", daemon=True).start()
 
     @app.get("/robots.txt", include_in_schema=False)
@@ -78,10 +79,8 @@ def mount(app: FastAPI, config: ServiceConfig, engine: Engine) -> None:
 
 def _prepare(app: FastAPI) -> None:
     """Do what a page would else do at its first request: compile its template, which takes half a second for all of
-    them at the first start of a version, have FastAPI work out the routes of its router, which takes 10 to 25 ms, and
-    load what the first comparison asks for.
+    them at the first start of a version, and have FastAPI work out the routes of its router, which takes 10 to 25 ms.
     """
     compile_templates()
     for page in PAGES:
         match_once(app, page.router)
-    student.load()

@@ -28,7 +28,8 @@ class Machine:
         directory.mkdir()
         for name in ("nvidia-smi", "dmesg"):
             program = directory / name
-            program.write_text(f'#!/bin/sh\n[ -f {directory}/{name}.hangs ] && exec sleep 60\ncat {directory}/{name}.says\n'
+            program.write_text(f'#!/bin/sh\n[ -f {directory}/{name}.hangs ] && exec sleep 60\n'
+                               f'cat {directory}/{name}.says\n'
                                f'exit "$(cat {directory}/{name}.code 2>/dev/null || echo 0)"\n')  # fmt: skip
             program.chmod(0o755)
         self.says(TWO)
