@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 from backend.services.base.reads import MAX_LAG_S, Reads
 from backend.store.base import live as store
@@ -101,7 +102,8 @@ class Hub:
         self._streams: set[PageStream] = set()
         self._heard: dict[int, LiveEventRow | None] = {}
         """The last ones in the order they were heard; None: nobody listened, so it was not read."""
-        self._newest = 0
+        self._newest: int | None = None
+        """None: nobody has looked yet."""
         self._swept = self._sweep_from = 0
         """The newest event at the last sweep, and at the one before: from there on the next sweep looks."""
         self._task: asyncio.Task[None] | None = None
@@ -135,6 +137,9 @@ class Hub:
         stream = PageStream(wanted)
         self._streams.add(stream)  # before what it missed is read: what happens meanwhile comes after that
         try:
+            if self._newest is None:
+                with contextlib.suppress(SQLAlchemyError):  # the database is away, and what it has will come then
+                    self._begin_after(await asyncio.to_thread(self._read_newest))
             if last_seen is not None:
                 stream.begin_with(await self._missed(last_seen))
             if self.closed:
@@ -211,17 +216,22 @@ class Hub:
 
     async def _catch_up(self) -> None:
         """Publish events committed while nobody listened."""
-        if self._newest == 0:
-            self._newest = self._swept = self._sweep_from = await asyncio.to_thread(self._read_newest)
+        if self._newest is None:
+            self._begin_after(await asyncio.to_thread(self._read_newest))
             return
         self._hand_out(await asyncio.to_thread(self._read_after, self._newest))
+
+    def _begin_after(self, newest: int) -> None:
+        """What came before is old. A page may be open before anybody listens: it says where that is."""
+        if self._newest is None:
+            self._newest = self._swept = self._sweep_from = newest
 
     async def _sweep(self) -> None:
         """Publish what was committed without notice since the last sweep but one: ids follow the order of insertion,
         so an event may be committed after those that follow it."""
         ids = await asyncio.to_thread(self._ids_after, self._sweep_from)
         unheard = [event_id for event_id in ids if event_id not in self._heard]
-        self._sweep_from, self._swept = self._swept, max([self._newest, *ids])
+        self._sweep_from, self._swept = self._swept, max([self._newest or 0, *ids])
         if unheard:
             self._hand_out(await asyncio.to_thread(self._read, unheard))
 
@@ -252,4 +262,4 @@ class Hub:
         if len(self._heard) >= REMEMBERED:
             del self._heard[next(iter(self._heard))]
         self._heard[event_id] = event
-        self._newest = max(self._newest, event_id)
+        self._newest = max(self._newest or 0, event_id)

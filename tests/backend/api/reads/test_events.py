@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -15,7 +16,9 @@ import pytest
 from sqlalchemy import text
 
 from backend.services.base import live
-from backend.services.base.live import Hub
+from backend.services.base.live import Hub, Subscription
+from backend.services.base.reads import Reads
+from backend.store.base.live import LiveEventRow
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,21 @@ def test_an_event_that_was_rolled_back_never_happened(live_server: Any) -> None:
             raise RuntimeError
         kept = publish(live_server, "run", run_id="kept")
         assert opened.next().id == kept
+
+
+def test_a_page_opened_before_anybody_listens_misses_nothing(live_server: Any) -> None:
+    async def first_event() -> LiveEventRow | None:
+        hub = Hub(Reads(live_server.engine, None))
+        async with hub.stream(Subscription(), None) as opened:
+            await asyncio.to_thread(publish, live_server, "run", n=1)
+            hub.start()
+            try:
+                return await opened.next(10)
+            finally:
+                await hub.stop()
+
+    event = asyncio.run(first_event())
+    assert event is not None and event.payload == {"n": 1}
 
 
 def test_a_page_that_comes_back_gets_what_it_missed(live_server: Any) -> None:
