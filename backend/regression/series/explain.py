@@ -150,5 +150,5 @@ def number(value: float) -> str:
     if abs(value) >= 1e15:
         return f"{value:.4g}"
     if value == int(value):
-        return f"{value:,.0f}"
+        return f"{value + 0.0:,.0f}"  # of -0.0, too
     return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -99,7 +99,7 @@ def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: s
 
 
 def _of_another_project(principal: Principal, kind: str, key: str) -> Forbidden:
-    """Says the same whether there is such a thing or not."""
+    """Says the same of a project whether there is such a one or not."""
     thing = shown(key) if kind == "project" else f"{kind} {shown(key)}"
     return Forbidden(f"token {principal.name!r} belongs to another project than {thing}")
 

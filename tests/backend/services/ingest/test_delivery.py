@@ -13,7 +13,19 @@ def test_an_object_is_read() -> None:
     assert decoded(orjson.dumps(RUN)) == RUN
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"value": NaN}', b'{"text": "\\ud800"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[1]",
+        b'{"value": NaN}',
+        b'{"text": "\\ud800"}',
+        b"\xff",
+        b'{"value": 18446744073709551616}',
+    ],
+)
 def test_what_is_no_object_is_left_to_the_contract_which_says_what_is_wrong(body: bytes) -> None:
     assert decoded(body) is None
     with pytest.raises(Invalid):
