@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from backend.api.admission import Lanes
 from backend.api.edge import memory
 from backend.services.base.config import ServiceConfig
+from tests.loops import in_a_loop_of_its_own
 
 
 def test_it_gives_back_once_after_each_time_it_was_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -35,8 +35,7 @@ def test_it_gives_back_once_after_each_time_it_was_busy(monkeypatch: pytest.Monk
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    with ThreadPoolExecutor(1) as apart:  # a browser of another test may have a loop in this thread
-        apart.submit(asyncio.run, busy_and_quiet()).result()
+    in_a_loop_of_its_own(busy_and_quiet())
 
 
 def test_what_is_free_really_goes_back() -> None:

@@ -19,6 +19,7 @@ from backend.services.base import live
 from backend.services.base.live import Hub, Subscription
 from backend.services.base.reads import Reads
 from backend.store.base.live import LiveEventRow
+from tests.loops import in_a_loop_of_its_own
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def test_a_page_opened_before_anybody_listens_misses_nothing(live_server: Any) -
             finally:
                 await hub.stop()
 
-    event = asyncio.run(first_event())
+    event = in_a_loop_of_its_own(first_event())
     assert event is not None and event.payload == {"n": 1}
 
 
