@@ -80,9 +80,16 @@ def make_app(config: ServiceConfig, engine: Engine) -> FastAPI:
 
 
 def serve(
-    settings: Settings, *, listening_fd: int | None = None, after_fd: int | None = None, processes: int = 1
+    settings: Settings,
+    *,
+    listening_fd: int | None = None,
+    after_fd: int | None = None,
+    processes: int = 1,
+    connections_fd: int | None = None,
+    place: int = 0,
 ) -> None:
-    """Runs the API and the pages until told to stop; with `after_fd`, once the other end of that pipe is closed."""
+    """Runs the API and the pages until told to stop; with `after_fd`, once the other end of that pipe is closed; with
+    `connections_fd`, as one of several, at this place among them."""
     exposure.check(settings)
     if processes > 1:
         from tidemark.machine import ports
@@ -95,6 +102,7 @@ def serve(
     gc.disable()  # until memory is settled: what is imported stays
     from backend.api.edge.memory import settle_memory
     from backend.api.edge.serving import make_server
+    from backend.connection_counts import ConnectionCounts
     from tidemark.monitoring.logs import log_to_stdout
 
     log_to_stdout(settings.log_format)
@@ -104,7 +112,8 @@ def serve(
         from tidemark.monitoring.tracing import trace
 
         trace(app, engine, settings.otlp_endpoint)
-    server = make_server(app, host=settings.host, port=settings.port)
+    counts = None if connections_fd is None else ConnectionCounts(connections_fd, place)
+    server = make_server(app, host=settings.host, port=settings.port, counts=counts)
     settle_memory()
     if after_fd is not None:
         with open(after_fd, "rb") as others:

@@ -1,4 +1,4 @@
-"""Several API processes behind one listening socket: the kernel hands each connection to one that waits.
+"""Several API processes behind one listening socket: the one with the fewest connections takes the next.
 
 What one process has written the others hear from PostgreSQL (pages by NOTIFY). For Prometheus they count together, in
 files of a directory that lasts as long as the service.
@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from backend.connection_counts import AWAY, ConnectionCounts
 from tidemark.machine import processes
 
 STOP_S = 3.8
@@ -29,12 +30,12 @@ PYTHON = (sys.executable, "-P", "-m", "tidemark")
 
 def serve_several(listening: socket.socket, count: int, *, after_fd: int | None = None) -> None:
     """Runs so many API processes on this socket until SIGINT or SIGTERM; one that dies is replaced."""
-    start = partial(_start, listening, after_fd)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with TemporaryDirectory(prefix="tidemark-metrics-") as counted:
-        children = [start(counted) for _ in range(count)]
+    with TemporaryDirectory(prefix="tidemark-metrics-") as counted, ConnectionCounts.file_for(count) as connections:
+        start = partial(_start, listening, after_fd, counted, connections.fileno())
+        children = [start(place) for place in range(count)]
         try:
             while not stop.wait(RESTART_S):
                 for place, child in enumerate(children):
@@ -43,15 +44,20 @@ def serve_several(listening: socket.socket, count: int, *, after_fd: int | None 
                         print(said, flush=True)
                         # Its streams are open no more; what it has counted stays counted.
                         mark_process_dead(child.pid, counted)  # type: ignore[no-untyped-call]
-                        children[place] = start(counted)
+                        ConnectionCounts(connections.fileno(), place).write(AWAY)
+                        children[place] = start(place)
         finally:
             _end(children)
 
 
-def _start(listening: socket.socket, after_fd: int | None, counted: str) -> subprocess.Popen[bytes]:
-    given = {"--listening-fd": listening.fileno(), **({} if after_fd is None else {"--after-fd": after_fd})}
+def _start(
+    listening: socket.socket, after_fd: int | None, counted: str, connections_fd: int, place: int
+) -> subprocess.Popen[bytes]:
+    given = {"--listening-fd": listening.fileno(), "--connections-fd": connections_fd}
+    if after_fd is not None:
+        given["--after-fd"] = after_fd
     return processes.start(
-        [*PYTHON, "serve", *(str(word) for option in given.items() for word in option)],
+        [*PYTHON, "serve", "--place", str(place), *(str(word) for option in given.items() for word in option)],
         environment={**os.environ, "PROMETHEUS_MULTIPROC_DIR": counted},
         output=sys.stdout.fileno(),
         pass_fds=tuple(given.values()),

@@ -10,6 +10,7 @@ from backend.api import create_api
 from backend.api.admission import Lanes
 from backend.api.edge.memory import settle_memory
 from backend.api.edge.serving import Server, make_server
+from backend.connection_counts import ConnectionCounts
 from backend.services.base.config import ServiceConfig
 from frontend.app import mount
 from tests.bench import floor_service
@@ -36,6 +37,8 @@ def bare() -> FastAPI:
 
 class Quiet:
     """A bare application streams nothing."""
+
+    open_streams = 0
 
     def end_streams(self) -> None:
         return
@@ -83,12 +86,15 @@ class Told(Server):
         print("ready", flush=True)
 
 
-def main(kind: str, listening_fd: int, *rest: str) -> None:
+def main(kind: str, shared: str, *rest: str) -> None:
+    """`shared`: the listening socket; after it the connection counts and a place, if several processes serve it."""
+    listening_fd, *others = map(int, shared.split(":"))
     app = bare() if kind == "bare" else {"api": api, "pages": pages, "floor": floor}[kind](rest[0], Path(rest[1]))
-    server = Told(make_server(app, host="127.0.0.1", port=0, log_level="warning").config)
+    config = make_server(app, host="127.0.0.1", port=0, log_level="warning").config
+    server = Told(config, ConnectionCounts(*others) if others else None)
     settle_memory()
     server.run(sockets=[socket.socket(fileno=listening_fd)])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
+    main(*sys.argv[1:])

@@ -17,6 +17,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
+from backend.connection_counts import ConnectionCounts
 from backend.store.base import schema
 from tests.bench.dataset import Filled, Shape, fill, found, settle
 from tests.conftest import running_postgres, scratch_directory
@@ -210,13 +211,15 @@ class Stage:
     def _serve(self, kind: str, *rest: str, processes: int = 1, until: ExitStack | None = None) -> int:
         listening = ports.listen("127.0.0.1", 0)
         port: int = listening.getsockname()[1]
-        command = [sys.executable, "-m", "tests.bench.serve", kind, str(listening.fileno()), *rest]
-        for _ in range(processes):
-            child = subprocess.Popen(command, pass_fds=(listening.fileno(),), stdout=subprocess.PIPE)
-            (until or self.stack).callback(_end, child)
-            if child.stdout is None or b"ready" not in child.stdout.readline():
-                raise RuntimeError(f"the {kind} server did not come up")
-        listening.close()
+        with ConnectionCounts.file_for(processes) as counts, listening:
+            shared = (listening.fileno(), counts.fileno())
+            for place in range(processes):
+                named = f"{shared[0]}:{shared[1]}:{place}" if processes > 1 else str(shared[0])
+                command = [sys.executable, "-m", "tests.bench.serve", kind, named, *rest]
+                child = subprocess.Popen(command, pass_fds=shared, stdout=subprocess.PIPE)
+                (until or self.stack).callback(_end, child)
+                if child.stdout is None or b"ready" not in child.stdout.readline():
+                    raise RuntimeError(f"the {kind} server did not come up")
         return port
 
 

@@ -91,13 +91,22 @@ def serve(
     ] = 1,
     listening_fd: Annotated[int | None, typer.Option("--listening-fd", hidden=True)] = None,
     after_fd: Annotated[int | None, typer.Option("--after-fd", hidden=True)] = None,
+    connections_fd: Annotated[int | None, typer.Option("--connections-fd", hidden=True)] = None,
+    place: Annotated[int, typer.Option(hidden=True)] = 0,
 ) -> None:
     """Run only the API and the pages. Needs TIDEMARK_DATABASE_URL and TIDEMARK_REDIS_URL."""
     from tidemark import app as root
     from tidemark.settings import read_settings
 
     settings = read_settings(port=port, host=host)
-    root.serve(settings, listening_fd=listening_fd, after_fd=after_fd, processes=workers)
+    root.serve(
+        settings,
+        listening_fd=listening_fd,
+        after_fd=after_fd,
+        processes=workers,
+        connections_fd=connections_fd,
+        place=place,
+    )
 
 
 @app.command()

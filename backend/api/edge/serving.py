@@ -11,6 +11,8 @@ from fastapi import FastAPI
 
 from backend.api.edge.connections import PatientProtocol
 from backend.api.edge.memory import give_back_when_quiet
+from backend.api.edge.sharing import FairListener
+from backend.connection_counts import ConnectionCounts
 
 GRACE_S = 3
 OPEN_FILES = (65_536, 10_240)
@@ -18,7 +20,15 @@ OPEN_FILES = (65_536, 10_240)
 
 
 class Server(uvicorn.Server):
-    """Ends the event streams before it waits for open requests; they would never end by themselves."""
+    """Ends the event streams before it waits for open requests; they would never end by themselves.
+
+    With `counts`, it is one of several on the same socket, and takes its share of the connections.
+    """
+
+    def __init__(self, config: uvicorn.Config, counts: ConnectionCounts | None = None) -> None:
+        super().__init__(config)
+        self._counts = counts
+        self._listeners: list[FairListener] = []
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in sockets or ():
@@ -33,14 +43,40 @@ class Server(uvicorn.Server):
         finally:
             giving_back.cancel()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._counts is None or sockets is None:
+            return await super().startup(sockets=sockets)
+        await super().startup(sockets=[])
+        self._listeners = [FairListener(one, self._counts, self._open_now, self._protocol) for one in sockets]
+        servers: list[Any] = self.servers
+        servers += self._listeners
+
+    async def on_tick(self, counter: int) -> bool:
+        for listener in self._listeners:
+            listener.count()
+        return await super().on_tick(counter)
+
+    def _open_now(self) -> int:
+        app: Any = self.config.app
+        streams: int = app.state.hub.open_streams
+        return max(0, len(self.server_state.connections) - streams)
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = PatientProtocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         app: Any = self.config.app
         app.state.hub.end_streams()
         await super().shutdown(sockets=sockets)
 
 
-def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") -> Server:
-    """A server for this application. `run()` serves until SIGINT or SIGTERM."""
+def make_server(
+    app: FastAPI, *, host: str, port: int, log_level: str = "info", counts: ConnectionCounts | None = None
+) -> Server:
+    """A server for this application. `run()` serves until SIGINT or SIGTERM. `counts`: others serve the same socket."""
     allow_many_open_files()
     return Server(
         uvicorn.Config(
@@ -55,7 +91,8 @@ def make_server(app: FastAPI, *, host: str, port: int, log_level: str = "info") 
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
             http=PatientProtocol,
-        )
+        ),
+        counts,
     )
 
 

@@ -1,0 +1,84 @@
+"""Several processes accept connections from one socket: the one with the fewest takes the next.
+
+Left alone, the process that wakes first takes every connection that waits, and serves it for as long as the client
+keeps it. Of eight clients that deliver all day, seven may then be served by one process while the other is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from backend.connection_counts import AWAY, ConnectionCounts
+
+log = logging.getLogger("tidemark.serving")
+
+WAIT_S = 0.001
+TURNS = 10
+"""A process with more connections than another leaves it the next for so many waits: the other may be busy, or dead."""
+NO_MORE_FILES_S = 0.5
+
+
+class FairListener:
+    """Accepts connections from a socket for one of several processes. Ends like a server of asyncio."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        counts: ConnectionCounts,
+        open_now: Callable[[], int],
+        make_protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        listening.setblocking(False)
+        self._listening = listening
+        self._counts, self._open_now, self._make_protocol = counts, open_now, make_protocol
+        self._task = asyncio.create_task(self._accept_for_ever(), name="tidemark-accept")
+
+    def close(self) -> None:
+        self._counts.write(AWAY)
+        asyncio.get_running_loop().remove_reader(self._listening)
+        self._task.cancel()
+
+    async def wait_closed(self) -> None:
+        await asyncio.wait([self._task])
+
+    def count(self) -> None:
+        """Write how many connections are open: after each that is accepted, and now and then."""
+        if not self._task.done():
+            self._counts.write(self._open_now())
+
+    async def _accept_for_ever(self) -> None:
+        self.count()
+        while True:
+            await self._wait_for_one()
+            for _ in range(TURNS):
+                if self._counts.has_fewest():
+                    break
+                await asyncio.sleep(WAIT_S)
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, ConnectionError):
+                continue  # another process took it, or the client is gone
+            except OSError as error:
+                log.error("no connection can be accepted, trying again in %s s: %s", NO_MORE_FILES_S, error)
+                await asyncio.sleep(NO_MORE_FILES_S)
+                continue
+            connection.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+            self.count()
+
+    async def _wait_for_one(self) -> None:
+        loop = asyncio.get_running_loop()
+        waits: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._listening, _tell, waits)
+        try:
+            await waits
+        finally:
+            loop.remove_reader(self._listening)
+
+
+def _tell(waits: asyncio.Future[None]) -> None:
+    if not waits.done():
+        waits.set_result(None)
