@@ -29,6 +29,7 @@ from backend.api.metrics import Metrics
 from backend.api.parameters import only_known_parameters
 from backend.api.reads import badges, board, events, regressions, series, workers
 from backend.api.results import artifacts, imports, runs, worker_protocol
+from backend.api.turns import Turns
 from backend.api.work import backfills, bisections, requests, sessions
 from backend.routing import API_PREFIX
 from backend.services.base.config import ServiceConfig
@@ -88,6 +89,7 @@ def create_api(config: ServiceConfig, engine: Engine, replica: Engine | None = N
     app.state.workflows = Workflows.of(config.github_oidc_issuer, config.public_url)
     app.state.providers = providers_of(config)
     app.state.lanes = Lanes(config)
+    app.state.turns = Turns()
     app.state.stream_places = StreamPlaces(config)
     app.state.last_used = LastUsed()
     app.state.metrics = Metrics(config.version, app.state.reads)

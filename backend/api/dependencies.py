@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import HTTPConnection
 
 from backend.api.admission import Busy
+from backend.api.turns import Turn, Turns
 from backend.github.oidc import looks_like_oidc
 from backend.services.base import access
 from backend.services.base.config import ServiceConfig
@@ -227,23 +228,27 @@ def _require_deliverer(principal: Principal) -> None:
         principal.require(Scope.SUBMIT)
 
 
-Delivery = Callable[[Callable[[Connection, Principal], Response]], Awaitable[Response]]
+Take = Callable[[Connection, Principal, Turn], Response]
+Delivery = Callable[[int, Take], Awaitable[Response]]
+"""What takes a result of so many bytes."""
 
 
 async def delivery(request: Request, config: Config, now: Now) -> Delivery:
-    """Runs what takes a result, in one transaction and with who brings it, in one turn of one thread.
+    """Runs what takes a result, in one transaction, with who brings it, and when it is its turn, in one thread.
 
     Small results come often; with `Transaction` and `Deliverer` each would wait for a thread four times.
     """
 
-    def deliver(take: Callable[[Connection, Principal], Response]) -> Response:
-        with _engine(request).begin() as connection:
+    turns = cast(Turns, request.app.state.turns)
+
+    def deliver(size: int, take: Take) -> Response:
+        with turns.one(size) as turn, _engine(request).begin() as connection:
             principal = identified(request, connection, config, now)
             _require_deliverer(principal)
-            return take(connection, principal)
+            return take(connection, principal, turn)
 
-    async def in_thread(take: Callable[[Connection, Principal], Response]) -> Response:
-        return await run_in_threadpool(deliver, take)
+    async def in_thread(size: int, take: Take) -> Response:
+        return await run_in_threadpool(deliver, size, take)
 
     return in_thread
 

@@ -264,7 +264,7 @@ def connected_to_api(stage: Stage) -> Put:
 
 
 def connected_to_two(stage: Stage) -> Put:
-    """Delivers to two API processes: which of them a connection comes to is left to the system."""
+    """Delivers to two API processes: the one with the fewest connections takes the next."""
     return sender(stage, Client(stage.two_apis_port))
 
 

@@ -11,6 +11,7 @@ from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Subm
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.results.downloads import FormatName, attachment, exported
+from backend.api.turns import Turn
 from backend.routing import Router
 from backend.services.base.principal import Principal
 from backend.services.ingest import delivery
@@ -52,11 +53,13 @@ async def put(
 ) -> Response:
     """Deliver a run. The answer contains every verdict. 409: different content was delivered under this id."""
 
-    def record(c: Connection, caller: Principal) -> Json:
-        recorded = delivery.deliver_run(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
+    def record(c: Connection, caller: Principal, turn: Turn) -> Json:
+        recorded = delivery.deliver_run(
+            c, run_id, body, lease=tidemark_lease, principal=caller, now=now, judged=turn.end
+        )
         return Json(recorded, status_code=201 if recorded.created else 200)
 
-    return await deliver(record)
+    return await deliver(len(body), record)
 
 
 @router.get("/runs/{run_id}", response_model=None, responses=exported(RunView, "The run, in the requested format"))

@@ -12,6 +12,7 @@ from backend.api.dependencies import Config, Deliver, Now, RawBody, Reader, Subm
 from backend.api.described import answer
 from backend.api.responses import Json
 from backend.api.shapes import PLAIN
+from backend.api.turns import Turn
 from backend.routing import Router
 from backend.services.base.principal import Principal
 from backend.services.base.scope import find_project
@@ -84,11 +85,11 @@ async def deliver_round(
     stored.
     """
 
-    def record(c: Connection, caller: Principal) -> Json:
+    def record(c: Connection, caller: Principal, _: Turn) -> Json:
         taken = rounds.deliver_round(c, run_id, body, lease=tidemark_lease, principal=caller, now=now)
         return Json(taken, status_code=201 if taken.created else 200)
 
-    return await deliver(record)
+    return await deliver(len(body), record)
 
 
 @router.get("/sessions", response_model=None, responses=answer(Page[SessionView], "The newest first"))

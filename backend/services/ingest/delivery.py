@@ -1,7 +1,9 @@
 """A run is delivered: parse it, check that its sender may deliver it, record it, and let the queue continue."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -22,9 +24,17 @@ LONG_NUMBER = re.compile(rb"[\s:,\[-][0-9]{19}")
 
 
 def deliver_run(
-    c: Connection, run_id: str, body: bytes, *, lease: str | None, principal: Principal, now: datetime
+    c: Connection,
+    run_id: str,
+    body: bytes,
+    *,
+    lease: str | None,
+    principal: Principal,
+    now: datetime,
+    judged: Callable[[], None],
 ) -> Recorded:
-    """Record the run in this body, and commit; the response contains every verdict."""
+    """Record the run in this body, and commit; the response contains every verdict. Calls `judged` when nothing is left
+    but for the database to store it."""
     document = decoded(body)
     run = parse_run(body if document is None else document)
     if run.id != run_id:
@@ -32,7 +42,14 @@ def deliver_run(
     check_project(c, run.project, principal)
     check_claims(c, run, principal)
     recorded = record_run(
-        c, run, body, now=now, principal=principal, lease=lease, document=document, finish=wire.commit
+        c,
+        run,
+        body,
+        now=now,
+        principal=principal,
+        lease=lease,
+        document=document,
+        finish=partial(wire.commit, sent=judged),
     )
     if not recorded.created:
         live_store.notify_work(c)  # as recording does: who delivers is idle now, and the next run should reach it

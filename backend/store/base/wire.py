@@ -61,8 +61,19 @@ def leave_open(c: Connection, last: Sequence[Statement], telling: Sequence[State
     send(c, *last, *telling)
 
 
-def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement]) -> None:
+def _nothing() -> None:
+    return
+
+
+def commit(
+    c: Connection,
+    last: Sequence[Statement],
+    telling: Sequence[Statement],
+    *,
+    sent: Callable[[], None] = _nothing,
+) -> None:
     """Run the last statements, commit, and notify: one round trip. The caller's own commit finds nothing left to do.
+    `sent` is called while the server works.
 
     A NOTIFY inside a transaction takes a cluster-wide lock that is held until the commit is on disk: however
     many connections commit, their flushes run one after another. After the commit it costs no flush and delays
@@ -71,6 +82,7 @@ def commit(c: Connection, last: Sequence[Statement], telling: Sequence[Statement
     line = _Line.of(c)
     with line.connection.lock:
         line.connection.wait(line.begin(last, telling))
+        sent()
         line.connection.wait(line.end())
 
 
