@@ -297,16 +297,13 @@ def sections_of(visit: Visit, trends: Trends) -> tuple[list[RegressionSection], 
     """Open regressions by onset, the unassigned first; alarms about machines; what was closed within a week."""
     chosen = chosen_facets(visit.here)
 
-    def listed(state: str, limit: int) -> list[Regression]:
-        wanted = RegressionFilter(
-            project=trends.project, state=state, testbed=visit.here.get("testbed") or None, limit=limit
-        )
-        found = service.list_regressions(visit.c, wanted).items
-        return passing(found, chosen)
-
-    current = listed("suspect,open", 200)
+    wanted = RegressionFilter(project=trends.project, testbed=visit.here.get("testbed") or None)
+    found = service.newest_by_state(visit.c, wanted, {"suspect,open": 200, "closed": 30})
+    current = passing(found["suspect,open"], chosen)
     closed = [
-        each for each in listed("closed", 30) if each.closed_at is not None and visit.now - each.closed_at < RECENT
+        each
+        for each in passing(found["closed"], chosen)
+        if each.closed_at is not None and visit.now - each.closed_at < RECENT
     ]
     alarms = [each for each in current if each.held_back]
     kinds: dict[str, list[Regression]] = {"Unassigned": [], "Assigned": [], "Suspects": []}

@@ -53,3 +53,21 @@ def test_values_are_escaped_and_markup_is_not_twice() -> None:
     assert html('<a x="{:.1f}" y="{}">', 1.26, '"') == '<a x="1.3" y="&#34;">'
     assert joined(["<i>", html("<b/>")], " and ") == "&lt;i&gt; and <b/>"
     assert isinstance(joined([]), Markup) and EMPTY == ""
+
+
+@pytest.mark.parametrize(
+    ("literal", "values"),
+    [
+        ("<b>{}</b>", ("<i>",)),
+        ("{:.1f} % of {{all}} {}", (1.25, Markup("<i>"))),
+        ("{1} {0} {1}", ("a&b", 7)),
+        ("nothing", ()),
+    ],
+)
+def test_a_literal_becomes_what_markup_itself_would_make_of_it(literal: str, values: tuple[object, ...]) -> None:
+    assert html(literal, *values) == Markup(literal).format(*values)  # type: ignore[arg-type]
+
+
+def test_a_place_that_asks_for_more_than_a_value_is_refused() -> None:
+    with pytest.raises(ValueError, match="a place is"):
+        html("{0.__class__}", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -128,6 +128,15 @@ def list_regressions(c: Connection, wanted: RegressionFilter) -> Page[Regression
     rows = views.listed(c, _filters(c, wanted), wanted.limit + 1)
     items = tuple(regression_of(row) for row in rows[: wanted.limit])
     return Page(items, str(items[-1].id) if len(rows) > wanted.limit else None)
+
+
+def newest_by_state(c: Connection, wanted: RegressionFilter, most: Mapping[str, int]) -> dict[str, list[Regression]]:
+    """The newest regressions in each of these states, or groups of them separated by commas, at most so many of each.
+    No state may be in two of them. The filter's own state and limit do not count."""
+    filters = _filters(c, replace(wanted, state=None))
+    states = {text: _states(text) for text in most}
+    rows = views.listed_by_states(c, filters, [(states[text], limit) for text, limit in most.items()])
+    return {text: [regression_of(row) for row in rows if row["state"] in states[text]] for text in most}
 
 
 def count_by_state(c: Connection, project: str) -> dict[str, int]:

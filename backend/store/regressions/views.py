@@ -74,10 +74,30 @@ def listed(c: Connection, filters: Mapping[str, Any], limit: int) -> list[RowMap
 def listing(filters: Iterable[str], limit: int) -> str:
     """The statement of `listed`. What to list is chosen first: joined with the rest before it is limited, it
     would be planned again for each request, which took longer than to answer it."""
-    where = " AND ".join(CONDITIONS[name] for name in filters) or "true"
-    return _shown(
-        f"SELECT g.* FROM regression g JOIN testbed t ON t.id = g.testbed_id WHERE {where} "
-        f"ORDER BY g.id DESC LIMIT {limit:d}"
+    return _shown(_newest(" AND ".join(CONDITIONS[name] for name in filters) or "true", limit))
+
+
+def listed_by_states(
+    c: Connection, filters: Mapping[str, Any], groups: Sequence[tuple[Sequence[str], int]]
+) -> list[RowMapping]:
+    """The newest regressions of each group of states that pass the filters, at most so many of each, the newest first.
+
+    In one statement: to plan it takes longer than to run it.
+    """
+    passing = [CONDITIONS[name] for name in filters]
+    names = [f"states{number}" for number in range(len(groups))]
+    chosen = [
+        _newest(" AND ".join([*passing, f"g.state = ANY(:{name})"]), most)
+        for name, (_, most) in zip(names, groups, strict=True)
+    ]
+    values = dict(zip(names, [list(states) for states, _ in groups], strict=True))
+    return list(c.execute(text(_shown(" UNION ALL ".join(chosen))), {**filters, **values}).mappings())
+
+
+def _newest(where: str, limit: int) -> str:
+    return (
+        f"(SELECT g.* FROM regression g JOIN testbed t ON t.id = g.testbed_id WHERE {where} "
+        f"ORDER BY g.id DESC LIMIT {limit:d})"
     )
 
 

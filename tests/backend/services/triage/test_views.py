@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backend.services.base.errors import BadRequest
-from backend.services.triage.views import RegressionFilter, count_by_state, list_regressions
+from backend.services.triage.views import RegressionFilter, count_by_state, list_regressions, newest_by_state
 
 
 @pytest.fixture
@@ -26,6 +26,17 @@ def test_pages_follow_each_other_the_newest_first(two: Any) -> None:
 
 def test_states_are_counted_for_the_tabs(two: Any) -> None:
     assert count_by_state(two.connection, "northsea/loom")["confirmed"] == 2
+
+
+def test_the_newest_of_several_groups_of_states_are_what_each_list_would_show(two: Any) -> None:
+    wanted = RegressionFilter(project="northsea/loom")
+    found = newest_by_state(two.connection, wanted, {"confirmed": 1, "suspect,acknowledged": 10, "closed": 10})
+    for states, limit in (("confirmed", 1), ("suspect,acknowledged", 10), ("closed", 10)):
+        alone = list_regressions(two.connection, replace(wanted, state=states, limit=limit))
+        assert found[states] == list(alone.items)
+    assert [len(each) for each in found.values()] == [1, 0, 0]
+    elsewhere = replace(wanted, testbed="another")
+    assert newest_by_state(two.connection, elsewhere, {"open": 10}) == {"open": []}
 
 
 @pytest.mark.parametrize("wanted", [{"limit": 0}, {"state": "broken"}, {"cause": "weather"}, {"cursor": "first"}])
