@@ -38,8 +38,6 @@ def bare() -> FastAPI:
 class Quiet:
     """A bare application streams nothing."""
 
-    open_streams = 0
-
     def end_streams(self) -> None:
         return
 

@@ -13,6 +13,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 HEADERS_S = 10.0
 """From the first byte of a request, or from connecting, to the end of its headers."""
 LOOK_EVERY_S = 15.0
+BUSY_S = 5.0
+"""A connection on which nothing has come for so long is an event stream, or kept for later."""
 SLOWEST_BYTES_PER_S = 1024
 """A reader slower than this, while more than a buffer full waits for it, is cut off."""
 
@@ -36,6 +38,12 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().__init__(*args, **more)
         self._headers_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
+        self._heard_at = self.loop.time()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client has sent something lately."""
+        return bool(self.loop.time() - self._heard_at < BUSY_S)
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -44,6 +52,7 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._headers_timer = self.loop.call_later(HEADERS_S, self._end_if_waiting)
 
     def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
         super().data_received(data)
         if not self._waits_for_headers():
             self._cancel_headers_timer()

@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         if self._counts is None or sockets is None:
             return await super().startup(sockets=sockets)
         await super().startup(sockets=[])
-        self._listeners = [FairListener(one, self._counts, self._open_now, self._protocol) for one in sockets]
+        self._listeners = [FairListener(one, self._counts, self._busy_now, self._protocol) for one in sockets]
         servers: list[Any] = self.servers
         servers += self._listeners
 
@@ -56,10 +56,9 @@ class Server(uvicorn.Server):
             listener.count()
         return await super().on_tick(counter)
 
-    def _open_now(self) -> int:
-        app: Any = self.config.app
-        streams: int = app.state.hub.open_streams
-        return max(0, len(self.server_state.connections) - streams)
+    def _busy_now(self) -> int:
+        connections: Any = self.server_state.connections
+        return sum(connection.is_busy for connection in connections)
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = PatientProtocol(

@@ -28,12 +28,12 @@ class FairListener:
         self,
         listening: socket.socket,
         counts: ConnectionCounts,
-        open_now: Callable[[], int],
+        busy_now: Callable[[], int],
         make_protocol: Callable[[], asyncio.Protocol],
     ) -> None:
         listening.setblocking(False)
         self._listening = listening
-        self._counts, self._open_now, self._make_protocol = counts, open_now, make_protocol
+        self._counts, self._busy_now, self._make_protocol = counts, busy_now, make_protocol
         self._task = asyncio.create_task(self._accept_for_ever(), name="tidemark-accept")
 
     def close(self) -> None:
@@ -45,9 +45,9 @@ class FairListener:
         await asyncio.wait([self._task])
 
     def count(self) -> None:
-        """Write how many connections are open: after each that is accepted, and now and then."""
+        """Write how many connections are busy: after each that is accepted, and now and then."""
         if not self._task.done():
-            self._counts.write(self._open_now())
+            self._counts.write(self._busy_now())
 
     async def _accept_for_ever(self) -> None:
         self.count()
