@@ -31,14 +31,13 @@ class FairListener:
         busy_now: Callable[[], int],
         make_protocol: Callable[[], asyncio.Protocol],
     ) -> None:
-        listening.setblocking(False)
-        self._listening = listening
+        self._listening = listening.dup()  # the server closes its own at once, when it ends
+        self._listening.setblocking(False)
         self._counts, self._busy_now, self._make_protocol = counts, busy_now, make_protocol
         self._task = asyncio.create_task(self._accept_for_ever(), name="tidemark-accept")
 
     def close(self) -> None:
         self._counts.write(AWAY)
-        asyncio.get_running_loop().remove_reader(self._listening)
         self._task.cancel()
 
     async def wait_closed(self) -> None:
@@ -50,24 +49,28 @@ class FairListener:
             self._counts.write(self._busy_now())
 
     async def _accept_for_ever(self) -> None:
-        self.count()
-        while True:
-            await self._wait_for_one()
-            for _ in range(TURNS):
-                if self._counts.has_fewest():
-                    break
-                await asyncio.sleep(WAIT_S)
-            try:
-                connection, _ = self._listening.accept()
-            except (BlockingIOError, ConnectionError):
-                continue  # another process took it, or the client is gone
-            except OSError as error:
-                log.error("no connection can be accepted, trying again in %s s: %s", NO_MORE_FILES_S, error)
-                await asyncio.sleep(NO_MORE_FILES_S)
-                continue
-            connection.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+        with self._listening:
             self.count()
+            while True:
+                await self._accept_one()
+
+    async def _accept_one(self) -> None:
+        await self._wait_for_one()
+        for _ in range(TURNS):
+            if self._counts.has_fewest():
+                break
+            await asyncio.sleep(WAIT_S)
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # another process took it, or the client is gone
+        except OSError as error:
+            log.error("no connection can be accepted, trying again in %s s: %s", NO_MORE_FILES_S, error)
+            await asyncio.sleep(NO_MORE_FILES_S)
+            return
+        connection.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+        self.count()
 
     async def _wait_for_one(self) -> None:
         loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ class Process:
     def __init__(self, listening: socket.socket, file: IO[bytes], place: int) -> None:
         self.connections: set[asyncio.BaseTransport] = set()
         self.counts = ConnectionCounts(file.fileno(), place)
-        self.listener = FairListener(listening.dup(), self.counts, lambda: len(self.connections), lambda: Kept(self))
+        self.listener = FairListener(listening, self.counts, lambda: len(self.connections), lambda: Kept(self))
 
 
 class Kept(asyncio.Protocol):
