@@ -18,7 +18,8 @@ log = logging.getLogger("tidemark.serving")
 WAIT_S = 0.001
 TURNS = 10
 """A process with more connections than another leaves it the next for so many waits: the other may be busy, or dead."""
-NO_MORE_FILES_S = 0.5
+AGAIN_S = 0.5
+"""After an error, such as too many open files."""
 
 
 class FairListener:
@@ -52,7 +53,11 @@ class FairListener:
         with self._listening:
             self.count()
             while True:
-                await self._accept_one()
+                try:
+                    await self._accept_one()
+                except Exception:  # whatever it was, a process that accepts no more would be as good as dead
+                    log.exception("a connection could not be accepted")
+                    await asyncio.sleep(AGAIN_S)
 
     async def _accept_one(self) -> None:
         await self._wait_for_one()
@@ -64,10 +69,6 @@ class FairListener:
             connection, _ = self._listening.accept()
         except (BlockingIOError, ConnectionError):
             return  # another process took it, or the client is gone
-        except OSError as error:
-            log.error("no connection can be accepted, trying again in %s s: %s", NO_MORE_FILES_S, error)
-            await asyncio.sleep(NO_MORE_FILES_S)
-            return
         connection.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
         self.count()

@@ -9,6 +9,7 @@ from typing import IO
 
 import pytest
 
+from backend.api.edge import sharing
 from backend.api.edge.sharing import FairListener
 from backend.connection_counts import AWAY, ConnectionCounts
 from tests.loops import in_a_loop_of_its_own
@@ -20,7 +21,10 @@ class Process:
     def __init__(self, listening: socket.socket, file: IO[bytes], place: int) -> None:
         self.connections: set[asyncio.BaseTransport] = set()
         self.counts = ConnectionCounts(file.fileno(), place)
-        self.listener = FairListener(listening, self.counts, lambda: len(self.connections), lambda: Kept(self))
+        self.listener = FairListener(listening, self.counts, lambda: len(self.connections), self.protocol)
+
+    def protocol(self) -> asyncio.Protocol:
+        return Kept(self)
 
 
 class Kept(asyncio.Protocol):
@@ -83,6 +87,30 @@ def test_one_that_does_not_come_is_not_waited_for(listening: socket.socket) -> N
             return found
 
     assert in_a_loop_of_its_own(shares()) == [5]
+
+
+def test_a_connection_that_cannot_be_served_is_not_the_last_one(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "AGAIN_S", 0.01)
+    refused: list[bool] = []
+
+    class Once(Process):
+        def protocol(self) -> asyncio.Protocol:
+            if not refused:
+                refused.append(True)
+                raise OSError("too many open files")
+            return super().protocol()
+
+    async def served_after_an_error() -> list[int]:
+        with ConnectionCounts.file_for(1) as file:
+            one = [Once(listening, file, 0)]
+            clients = [socket.create_connection(listening.getsockname()) for _ in range(3)]
+            found = await accepted(one, 2)
+            await end(one, clients)
+            return found
+
+    assert in_a_loop_of_its_own(served_after_an_error()) == [2] and refused
 
 
 async def end(processes: list[Process], clients: list[socket.socket]) -> None:
