@@ -1,4 +1,4 @@
-"""How many busy connections each of several API processes has, in memory that all of them share."""
+"""How loaded each of several API processes is with connections, in memory that all of them share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = 4
 class ConnectionCounts:
     """One number for each process, by its place; only that process writes it while it lives.
 
-    Event streams and connections that are kept for later do not count: they cost nothing while nothing happens.
+    Event streams and connections that are kept for later count only between processes that are equally busy.
     """
 
     def __init__(self, fd: int, place: int) -> None:

@@ -1,4 +1,4 @@
-"""Several API processes behind one listening socket: the one with the fewest connections takes the next.
+"""Several API processes behind one listening socket: the one with the fewest busy connections takes the next.
 
 What one process has written the others hear from PostgreSQL (pages by NOTIFY). For Prometheus they count together, in
 files of a directory that lasts as long as the service.

@@ -1,4 +1,4 @@
-"""Large results are judged one after another in a process, however many arrive at once.
+"""Large results are judged one after another in a process, those that take long aside.
 
 Python runs one thread at a time. Threads that judge at the same time take that right from each other a thousand times
 a run, which costs up to 80 % more CPU (docs/decisions/0035-large-results-take-turns.md).
@@ -16,7 +16,8 @@ LARGE = 32_768
 """Bytes of a result from which on it takes turns. Of a smaller one the database does as much of the work as Python, and
 others use that time."""
 LONGEST_S = 0.25
-"""After so long the next one begins beside it: this one may be large, or wait for a lock of the database."""
+"""After so long, or up to twice that, the next one begins beside it: this one may be very large, or wait for a lock of
+the database."""
 
 
 class Turns:
@@ -55,7 +56,7 @@ class Turns:
 
     def _pass_by_the_slow(self) -> None:
         with self._lock:
-            if time.monotonic() - self._line[0].began >= LONGEST_S:
+            if self._line and time.monotonic() - self._line[0].began >= LONGEST_S:
                 self._line.popleft()
                 self._begin_first()
 
@@ -74,5 +75,5 @@ class Turn:
         self.began = 0.0
 
     def end(self) -> None:
-        """What is left to do is the database's work: the next one may begin."""
+        """What is left to do is mostly the database's work: the next one may begin."""
         self._of.end(self)

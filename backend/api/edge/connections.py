@@ -14,7 +14,7 @@ HEADERS_S = 10.0
 """From the first byte of a request, or from connecting, to the end of its headers."""
 LOOK_EVERY_S = 15.0
 BUSY_S = 5.0
-"""A connection on which nothing has come for so long is an event stream, or kept for later."""
+"""A connection on which nothing has come for so long is mostly an event stream, or kept for later."""
 SLOWEST_BYTES_PER_S = 1024
 """A reader slower than this, while more than a buffer full waits for it, is cut off."""
 

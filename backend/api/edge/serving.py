@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from backend.api.edge.connections import PatientProtocol
+from backend.api.edge.connections import MOST_CONNECTIONS, PatientProtocol
 from backend.api.edge.memory import give_back_when_quiet
 from backend.api.edge.sharing import FairListener
 from backend.connection_counts import ConnectionCounts
@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         if self._counts is None or sockets is None:
             return await super().startup(sockets=sockets)
         await super().startup(sockets=[])
-        self._listeners = [FairListener(one, self._counts, self._busy_now, self._protocol) for one in sockets]
+        self._listeners = [FairListener(one, self._counts, self._load_now, self._protocol) for one in sockets]
         servers: list[Any] = self.servers
         servers += self._listeners
 
@@ -56,9 +56,13 @@ class Server(uvicorn.Server):
             listener.count()
         return await super().on_tick(counter)
 
-    def _busy_now(self) -> int:
+    def _load_now(self) -> int:
+        """The busy connections; of two processes with as many, all of them. Whoever is full comes last."""
         connections: Any = self.server_state.connections
-        return sum(connection.is_busy for connection in connections)
+        busy = sum(connection.is_busy for connection in connections)
+        return (MOST_CONNECTIONS + 1) * (MOST_CONNECTIONS if len(connections) >= MOST_CONNECTIONS else busy) + min(
+            len(connections), MOST_CONNECTIONS
+        )
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = PatientProtocol(
@@ -90,6 +94,7 @@ def make_server(
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
             http=PatientProtocol,
+            ws="none",
         ),
         counts,
     )

@@ -1,4 +1,4 @@
-"""Several processes accept connections from one socket: the one with the fewest takes the next.
+"""Several processes accept connections from one socket: the one with the fewest busy ones takes the next.
 
 Left alone, the process that wakes first takes every connection that waits, and serves it for as long as the client
 keeps it. Of eight clients that deliver all day, seven may then be served by one process while the other is idle.
@@ -18,6 +18,8 @@ log = logging.getLogger("tidemark.serving")
 WAIT_S = 0.001
 TURNS = 10
 """A process with more connections than another leaves it the next for so many waits: the other may be busy, or dead."""
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 AGAIN_S = 0.5
 """After an error, such as too many open files."""
 
@@ -29,12 +31,13 @@ class FairListener:
         self,
         listening: socket.socket,
         counts: ConnectionCounts,
-        busy_now: Callable[[], int],
+        load_now: Callable[[], int],
         make_protocol: Callable[[], asyncio.Protocol],
     ) -> None:
         self._listening = listening.dup()  # the server closes its own at once, when it ends
         self._listening.setblocking(False)
-        self._counts, self._busy_now, self._make_protocol = counts, busy_now, make_protocol
+        self._listening.listen(BACKLOG)
+        self._counts, self._load_now, self._make_protocol = counts, load_now, make_protocol
         self._task = asyncio.create_task(self._accept_for_ever(), name="tidemark-accept")
 
     def close(self) -> None:
@@ -45,9 +48,9 @@ class FairListener:
         await asyncio.wait([self._task])
 
     def count(self) -> None:
-        """Write how many connections are busy: after each that is accepted, and now and then."""
+        """Write how many connections there are: after each that is accepted, and now and then."""
         if not self._task.done():
-            self._counts.write(self._busy_now())
+            self._counts.write(self._load_now())
 
     async def _accept_for_ever(self) -> None:
         with self._listening:

@@ -33,8 +33,8 @@ def deliver_run(
     now: datetime,
     judged: Callable[[], None],
 ) -> Recorded:
-    """Record the run in this body, and commit; the response contains every verdict. Calls `judged` when nothing is left
-    but for the database to store it."""
+    """Record the run in this body, and commit; the response contains every verdict. Calls `judged` when the
+    database has everything that it is to store."""
     document = decoded(body)
     run = parse_run(body if document is None else document)
     if run.id != run_id:
