@@ -35,7 +35,7 @@ def test_the_server_may_open_as_many_files_as_the_system_allows(hard: float) -> 
 def test_it_tells_the_others_how_many_of_its_connections_are_busy(
     service_config: ServiceConfig, committing_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_S", 0.5)
+    monkeypatch.setattr(connections, "BUSY_S", 2.0)
     app = create_api(service_config, committing_engine)
     with ConnectionCounts.file_for(2) as file, socket.create_server(("127.0.0.1", 0)) as listener:
         counts = ConnectionCounts(file.fileno(), 0)
