@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
@@ -205,44 +204,58 @@ def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_p
     assert [key for key in json.loads(compared.stdout)["regressions"] if "step_ms" in key]
 
 
-def test_detect_speaks_json_lines() -> None:
-    record = {"series_id": "s", "direction": "lower_is_better", "machine": "m", "values": [[1.0, 1.01, 0.99]] * 12}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tidemark", "detect"],
-        input=json.dumps(record) + "\n", env=environment(), capture_output=True, text=True, cwd="/", check=False,
+STEADY = {"series_id": "s", "direction": "lower_is_better", "machine": "m", "values": [[1.0, 1.01, 0.99]] * 12}
+
+
+def fed(command: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
+    """A command with this on its standard input."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "tidemark", *command],
+        input=text, env=environment(), capture_output=True, text=True, cwd="/", check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [{"series_id": "s", "regressions": []}]
+
+
+def test_detect_speaks_json_lines(tmp_path: Path) -> None:
+    file = tmp_path / "histories.jsonl"
+    file.write_text(json.dumps(STEADY) + "\n")
+    for done in (
+        fed(("detect",), file.read_text()),
+        fed(("detect", str(file)), ""),
+        fed(("detect", "-"), file.read_text()),
+    ):
+        assert done.returncode == 0, done.stderr
+        (answer,) = map(json.loads, done.stdout.splitlines())
+        assert (answer["series_id"], answer["regressions"], answer["verdict"]) == ("s", [], "unchanged")
+
+
+def test_detect_goes_on_after_a_line_that_cannot_be_judged_and_says_so_at_its_end() -> None:
+    bad = {**STEADY, "series_id": "t", "values": [1.0, 2.0, -9.04]}
+    done = fed(("detect",), "\n".join([json.dumps(STEADY), "junk", json.dumps(bad), json.dumps(STEADY)]))
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and [("error" in answer) for answer in answers] == [False, True, True, False]
+    said = "values[2] is -9.04; accepted: a finite number above 0"
+    assert answers[2] == {"line": 3, "series_id": "t", "error": said}
+    assert f"tidemark: line 3 is not judged: {said}" in done.stderr and done.stderr.count("\n") == 2
+
+
+def test_detect_says_when_there_was_nothing_to_read(tmp_path: Path) -> None:
+    nothing = fed(("detect",), "\n")
+    assert nothing.returncode == 0 and "there was no line to judge. One looks like this: {" in nothing.stderr
+    missing = fed(("detect", str(tmp_path / "none")), "")
+    assert missing.returncode == 1 and "No such file" in missing.stderr and missing.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("command", "line", "said"),
+    ("line", "said"),
     [
-        (("detect",), "junk", "line 2 is not of the protocol: "),
-        (("detect",), '{"series_id": "s"}', "line 2 has no 'values'"),
-        (("detect",), "1.5", "line 2 is not of the protocol: found 1.5; expected a JSON object"),
-        (
-            ("detect",),
-            '{"series_id": "s", "direction": "lower", "values": [1.0]}',
-            "line 2 is not of the protocol: direction is 'lower'; accepted: lower_is_better, higher_is_better",
-        ),
-        (
-            ("detect",),
-            '{"series_id": "s", "direction": "lower_is_better", "values": [[], [1.0]]}',
-            "line 2 is not of the protocol: ",
-        ),
-        (("judge", "--stream"), "[]", "line 2 is not of the protocol: found []; expected a JSON object"),
-        (("judge", "--stream"), '{"type": "tea"}', "line 2 is not of the protocol: "),
+        ("[]", "line 2 cannot be judged: found []; expected a JSON object"),
+        ('{"type": "tea"}', "line 2 cannot be judged: "),
+        ('{"type": "run"}', "line 2 has no 'values'"),
     ],
 )
-def test_a_line_that_is_not_of_the_protocol_is_refused_by_its_number(command: Any, line: str, said: str) -> None:
-    """After the first, which is answered."""
-    told = {"series_id": "s", "values": [1.0] * 5, "direction": "lower_is_better"}
-    known = {**told, "type": "fleet", "series": [], "testbeds": {}, "canary": {}}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tidemark", *command],
-        input=f"{json.dumps(known)}\n{line}\n", env=environment(), capture_output=True, text=True, cwd="/", check=False,
-    )  # fmt: skip
+def test_judge_refuses_a_line_by_its_number_after_the_first_is_answered(line: str, said: str) -> None:
+    known = {"type": "fleet", "series": [], "testbeds": {}, "canary": {}}
+    done = fed(("judge", "--stream"), f"{json.dumps(known)}\n{line}\n")
     assert done.returncode != 0 and len(done.stdout.splitlines()) == 1
     assert done.stderr.startswith(f"tidemark: {said}") and "Traceback" not in done.stderr
 

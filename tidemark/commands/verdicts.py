@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
@@ -15,17 +17,59 @@ from tidemark.refusal import Refusal
 app = commands()
 
 
+HISTORY = '{"series_id": "a", "direction": "lower", "values": [10.1, 10.0, 10.2]}'
+
+
 @app.command()
-def detect() -> None:
-    """Judge series: JSON lines in, JSON lines out.
+def detect(
+    file: Annotated[
+        Path | None, typer.Argument(help="JSON lines; without it, or as '-', those of the standard input.")
+    ] = None,
+) -> None:
+    """Judge histories of any benchmark, without a server: JSON lines in, JSON lines out.
 
-    Input: one history per line, {"series_id": "a", "direction": "lower_is_better", "values": [10.1, 10.0]}; a value is
-    a number, or the list of a commit's samples. Output: one line for each, with the regressions found: index,
-    detected_at, magnitude_pct, and kind (step or drift).
+    Input: one history per line, oldest commit first: {"series_id": "a", "direction": "lower", "values": [10.1, 10.0]}.
+    A value is a number above 0, or the list of a commit's samples. Direction: lower or higher is better
+    (lower_is_better and higher_is_better are the same).
+
+    Output: one line for each, with the regressions found: index (of the first slow commit, counted from 0),
+    detected_at (of the commit that made it certain), magnitude_pct (how much the cost rose, against the level just
+    before), and kind (step or drift). Then the verdict on the last commit and why; if it is unsteady, sees_pct is the
+    smallest change that would be seen.
+
+    A line that cannot be judged is answered with its error, and the exit status is 1.
+
+    Example: echo '{"direction": "lower", "values": [10, 10.1, 9.9, 10, 10.1, 10, 10, 13, 13.1, 13, 12.9, 13]}' |
+    tidemark detect
     """
-    from backend.regression.series.detect import main
+    from backend.regression.series.detect import answers
 
-    raise typer.Exit(_answered(main))
+    lines, refused = 0, 0
+    with _opened(file) as source:
+        for answer in answers(source):
+            lines += 1
+            if "error" in answer:
+                refused += 1
+                print(f"tidemark: line {answer['line']} is not judged: {answer['error']}", file=sys.stderr)
+            print(json.dumps(answer), flush=True)
+    if not lines:
+        print(f"tidemark: there was no line to judge. One looks like this: {HISTORY}", file=sys.stderr)
+    raise typer.Exit(1 if refused else 0)
+
+
+def _opened(file: Path | None) -> AbstractContextManager[Iterable[str]]:
+    """The lines of a file, or of the standard input."""
+    if file is None or str(file) == "-":
+        sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if sys.stdin.isatty():
+            print(
+                f"Reading histories from the terminal, one a line, such as {HISTORY}; end with Ctrl-D.", file=sys.stderr
+            )
+        return nullcontext(sys.stdin)
+    try:
+        return file.open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Refusal(f"cannot read {file}: {error.strerror}") from None
 
 
 @app.command()
@@ -37,18 +81,13 @@ def judge(
 
     if not stream:
         raise typer.BadParameter("judge reads runs as JSON lines: give --stream", param_hint="--stream")
-    raise typer.Exit(_answered(main))
-
-
-def _answered(main: Callable[[TextIO, TextIO], int]) -> int:
-    """Every line answered; one that is not of the protocol ends it, with what is wrong."""
     read = _Counted(sys.stdin)
     try:
-        return main(read, sys.stdout)  # type: ignore[arg-type]
+        raise typer.Exit(main(read, sys.stdout))  # type: ignore[arg-type]
     except KeyError as error:
         raise Refusal(f"line {read.number} has no {error}") from None
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise Refusal(f"line {read.number} is not of the protocol: {error}") from None
+        raise Refusal(f"line {read.number} cannot be judged: {error}") from None
 
 
 class _Counted:

@@ -20,7 +20,7 @@ from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, f
 from backend.regression.detector.drift import drifted, worth_asking
 from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
 from backend.regression.detector.memory import NOTICE, OPEN_ONES, Change, Memory, Opened, at_rest, empty, nowhere
-from backend.regression.detector.plain_sight import in_plain_sight_of, plain_step
+from backend.regression.detector.plain_sight import in_plain_sight_of, plain_step, second_level, second_step
 from backend.regression.policy import Policy
 
 # Constants of the method: how it looks. What counts as a regression is policy.
@@ -95,7 +95,7 @@ class Detector(Memory):
         if may_be_over and len(self.segment) >= self.least(policy):
             self.model = None  # of two levels no baseline is made: the next runs tell which it is
         elif len(self.segment) >= self.least(policy):
-            self._refit()
+            self._refit(policy)
             self._restart_watch()
         return None
 
@@ -105,10 +105,14 @@ class Detector(Memory):
         self.next_look = 0
         self.notice = NOTICE
 
-    def _refit(self) -> None:
+    def _refit(self, policy: Policy) -> None:
         n = self.fitted = len(self.segment)
         self.model = fit(self.segment, self.carried, self.correlation, self.assumed_noise)
-        self.next_fit = n + max(2, n)
+        self.next_fit = n + (1 if self._may_be_two(policy) else max(2, n))
+
+    def _may_be_two(self, policy: Policy) -> bool:
+        """Whether the runs since the last change may be of two levels: then the next run may tell."""
+        return bool(self.levels) and not self.borrowed and second_level(self.segment, policy) is not None
 
     # ---- watching
 
@@ -189,7 +193,12 @@ class Detector(Memory):
             self.next_fit -= drop
             self.fitted -= drop
         self.segment, self.places = history, where
-        return self._refit_unless_suspect(policy) if len(history) >= self.next_fit else None
+        if len(history) < self.next_fit:
+            return None
+        second = second_step(history, where, policy) if self._may_be_two(policy) else None
+        if second is not None:
+            return self._accept(history, where, second, policy)
+        return self._refit_unless_suspect(policy)
 
     def _refit_unless_suspect(self, policy: Policy) -> Change | None:
         """Refit, but leave the model alone while the newest few runs look like the start of something."""
@@ -197,9 +206,9 @@ class Detector(Memory):
         high = self.cusum >= NOTICE
         over: Change | None = None
         if high.any() and n - int(self.started[high].max()) <= SUSPECT_RUNS:
-            self.next_fit = n + 2 + n // 10
+            self.next_fit = n + (1 if self._may_be_two(policy) else 2 + n // 10)
         else:
-            self._refit()
+            self._refit(policy)
             over = over_unseen(self, policy) if self.opened else None
         self.next_fit = min(self.next_fit, policy.memory_runs + MOST_BEYOND_MEMORY + 1)
         if over is not None:
@@ -242,7 +251,7 @@ class Detector(Memory):
             self.anchor = None
         elif self.anchor is None:
             self.anchor = change.before
-        self._refit()
+        self._refit(policy)
         self._restart_watch()
         return change
 

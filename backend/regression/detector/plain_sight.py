@@ -34,6 +34,10 @@ REFERENCES = ((20, 4.5), (10, 5.5), (5, 7.0))
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
 _BEFORE = NEEDED - 1
+DEVIATIONS = 8.0
+"""Standard deviations that no run lies within between the two levels."""
+YOUNG = 20
+"""Runs of a level that may have been two levels when it was accepted."""
 SHORT_EXCURSION = 20
 EXCURSION_WITHIN = 40
 """A level of so few runs is an excursion where most of this many runs before them were at the level after it."""
@@ -141,18 +145,50 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
                 continue
             if runs < SHORT_EXCURSION and _ends_an_excursion(y[: onset - runs], before, after):
                 continue
-            return Change(
-                onset=int(where[onset]),
-                first=int(where[onset]),
-                last=int(where[onset]),
-                last_good=int(where[onset - 1]),
-                detected=int(where[-1]),
-                size=after - before,
-                before=before,
-                after=after,
-                evidence=2 * policy.evidence_regression,
-            )
+            return _seen(where, onset, before, after, policy)
     return None
+
+
+def _seen(where: Ints, onset: int, before: float, after: float, policy: Policy) -> Change:
+    """A step that is beyond doubt, at exactly this run of the segment; levels are logarithms of cost."""
+    return Change(
+        onset=int(where[onset]),
+        first=int(where[onset]),
+        last=int(where[onset]),
+        last_good=int(where[onset - 1]),
+        detected=int(where[-1]),
+        size=after - before,
+        before=before,
+        after=after,
+        evidence=2 * policy.evidence_regression,
+    )
+
+
+def second_level(y: Floats, policy: Policy) -> int | None:
+    """Where a second level begins among the runs that a change left behind; None where they are of one level.
+
+    A second step may come before the first is accepted. The runs of both then make one level with a noise that
+    hides the second.
+    """
+    if not policy.sustained_runs < len(y) <= YOUNG:
+        return None
+    ordered = np.sort(y)
+    gaps = ordered[1:] - ordered[:-1]
+    widest = int(gaps.argmax())
+    if gaps[widest] < max(math.log1p(policy.min_change), DEVIATIONS * local_noise(y)):
+        return None
+    above = y > 0.5 * (ordered[widest] + ordered[widest + 1])
+    onset = int((above != above[0]).argmax())
+    is_one_step = bool((above[onset:] != above[0]).all())
+    return onset if is_one_step and onset >= policy.sustained_runs else None
+
+
+def second_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
+    """The step to that second level, once it has runs enough."""
+    onset = second_level(y, policy)
+    if onset is None or len(y) - onset < max(SIDE, policy.sustained_runs):
+        return None
+    return _seen(where, onset, middle(y[:onset]), middle(y[onset:]), policy)
 
 
 def _separate(reference: Floats, block: Floats, before: float, after: float, deviations: float) -> bool:

@@ -22,7 +22,6 @@ from backend.regression.joint.terms import (
     JointSeries,
     SessionResult,
 )
-from backend.regression.series.detect import record_of
 from backend.regression.terms import Role
 
 
@@ -180,6 +179,14 @@ def _variance(logs: Floats) -> Floats:
     centred = np.where(seen, logs - _mean(logs)[:, None], 0.0)
     variance: Floats = np.where(count > 1, (centred**2).sum(axis=1) / np.maximum(count - 1, 1), np.nan)
     return variance
+
+
+def record_of(line: str) -> dict[str, Any]:
+    """The record of one line; raises ValueError where it is none."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError(f"found {line.strip()[:40]}; expected a JSON object")
+    return record
 
 
 def main(stdin: TextIO, stdout: TextIO) -> int:

@@ -1,24 +1,103 @@
-"""`tidemark detect`: labelled or unlabelled histories in, confirmed regressions out, one JSON object a line."""
+"""`tidemark detect`: histories in, their regressions and the last verdict out, one JSON object a line."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
-from backend.regression.cost import typical
+from backend.metric import Direction
+from backend.records import record
+from backend.regression.cost import typical, value_of
 from backend.regression.detector.density import Floats
 from backend.regression.detector.detector import Detector
+from backend.regression.detector.memory import Change
+from backend.regression.detector.smoothing import restart
 from backend.regression.policy import Policy
+from backend.regression.series import verdicts
+from backend.regression.series.explain import explain
+from backend.regression.series.limits import Limits, limits_of
+from backend.regression.series.noisy import SeenRun
+from backend.regression.series.state import Suspect
+from backend.regression.series.suspects import followed, runs_returning
+from backend.regression.terms import Judgement, Point, SeriesKind
 
 _POLICY = Policy()
-DIRECTIONS = ("lower_is_better", "higher_is_better")
+DIRECTIONS: Final = {
+    "lower_is_better": Direction.LOWER,
+    "higher_is_better": Direction.HIGHER,
+    "lower": Direction.LOWER,
+    "higher": Direction.HIGHER,
+}
+ACCEPTED: Final = "accepted: a finite number above 0"
+SUSPECT_RUNS = 24
+"""So many newest runs are looked at for a suspect."""
+
+Values = Sequence[float | Sequence[float]]
 
 
-def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool) -> Floats:
+@record()
+class History:
+    """The history of one series, oldest commit first: a number a commit, or the numbers of its samples."""
+
+    series_id: str | int | None
+    direction: Direction
+    values: Values
+
+    @classmethod
+    def of(cls, given: object) -> History:
+        """The history in a JSON object; raises ValueError, which says what is accepted."""
+        if not isinstance(given, dict):
+            raise ValueError(f"found {json.dumps(given)[:40]}; expected a JSON object")
+        for name in ("direction", "values"):
+            if name not in given:
+                raise ValueError(f"'{name}' is missing")
+        direction, values, series_id = given["direction"], given["values"], given.get("series_id")
+        if not isinstance(direction, str) or direction not in DIRECTIONS:
+            raise ValueError(f"direction is {json.dumps(direction)[:40]}; accepted: {', '.join(DIRECTIONS)}")
+        if not isinstance(series_id, (str, int, type(None))):
+            raise ValueError(f"series_id is {json.dumps(series_id)[:40]}; accepted: a text or a whole number")
+        if not isinstance(values, list):
+            raise ValueError(f"values is {json.dumps(values)[:40]}; accepted: a list")
+        check_values(values)
+        return cls(series_id, DIRECTIONS[direction], values)
+
+
+def check_values(values: Sequence[object]) -> None:
+    """Raises ValueError at the first value that has no relative change; values count from 0, as indices do."""
+    if _are_plainly_measured(values):
+        return
+    for place, value in enumerate(values):
+        samples = value if isinstance(value, list) else [value]
+        if not samples:
+            raise ValueError(f"values[{place}] is empty; {ACCEPTED}, or a list of such numbers")
+        for number, sample in enumerate(samples):
+            if not _is_measured(sample):
+                where = f"values[{place}][{number}]" if isinstance(value, list) else f"values[{place}]"
+                raise ValueError(f"{where} is {json.dumps(sample)[:40]}; {ACCEPTED}")
+
+
+def _are_plainly_measured(values: Sequence[object]) -> bool:
+    """Whether all are numbers that can be judged, or all lists of such; False where it takes a closer look to tell."""
+    kinds = set(map(type, values))
+    flat: list[Any] = list(chain.from_iterable(values)) if kinds == {list} and all(values) else list(values)  # type: ignore[arg-type]
+    try:
+        return set(map(type, flat)) <= {int, float} and min(flat, default=1) > 0 and math.isfinite(sum(flat))
+    except OverflowError:
+        return False
+
+
+def _is_measured(value: object) -> bool:
+    if isinstance(value, int):  # one beyond all floats is not finite
+        return not isinstance(value, bool) and 0 < value < 1e308
+    return isinstance(value, float) and 0 < value < math.inf
+
+
+def log_costs(values: Values, higher_is_better: bool) -> Floats:
     """One log cost a commit: its value, or what is typical of its samples."""
     sign = -1.0 if higher_is_better else 1.0
     try:
@@ -35,42 +114,85 @@ def log_costs(values: Sequence[float | Sequence[float]], higher_is_better: bool)
     return single
 
 
-def record_of(line: str) -> dict[str, Any]:
-    """The record of one line; raises ValueError where it is none."""
-    record = json.loads(line)
-    if not isinstance(record, dict):
-        raise ValueError(f"found {line.strip()[:40]}; expected a JSON object")
-    return record
-
-
-def detect_record(record: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one history of the protocol."""
-    policy = _POLICY
-    values, direction = record["values"], record["direction"]
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction is {direction!r}; accepted: {', '.join(DIRECTIONS)}")
-    x = log_costs(values, direction == "higher_is_better")
-    detector = Detector(assumed_noise=policy.prior_noise)
-    found = detector.feed(x, np.arange(len(x)), policy)
+def detect_record(record: object) -> dict[str, Any]:
+    """The regressions of a history (see `History.of`), and what the service would say at its last commit."""
+    history = History.of(record)
+    if not history.values:
+        return {"series_id": history.series_id, "regressions": [], "verdict": None, "why": "There are no values."}
+    x = log_costs(history.values, history.direction is Direction.HIGHER)
+    detector = Detector(assumed_noise=_POLICY.prior_noise)
+    changes = detector.feed(x, np.arange(len(x)), _POLICY)
+    last = _last_judgement(history.direction, detector, float(x[-1]), changes)
+    since = last.since_position
+    names = {} if since is None else {since: f"index {since}"}
+    told = {} if "sees" not in last.numbers else {"sees_pct": 100 * last.numbers["sees"]}
     return {
-        "series_id": record["series_id"],
-        "regressions": [
-            {
-                "index": change.onset,
-                "detected_at": change.detected,
-                "magnitude_pct": 100 * math.expm1(change.size),
-                "kind": "drift" if change.drift else "step",
-            }
-            for change in found
-            if change.past_threshold and change.size > 0
-        ],
+        "series_id": history.series_id,
+        "regressions": [_line(change) for change in changes if change.past_threshold and change.size > 0],
+        "verdict": last.verdict.value,
+        **told,
+        "why": explain(last, "The value", commit_names=names),
     }
 
 
-def main(stdin: TextIO, stdout: TextIO) -> int:
-    """Answer every line in order."""
-    for line in stdin:
-        if line.strip():
-            stdout.write(json.dumps(detect_record(record_of(line))) + "\n")
-            stdout.flush()
-    return 0
+def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The answer to every line that is not empty; one that cannot be judged is answered with its number, counted from
+    1, and its `error`."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        given: object = None
+        try:
+            given = json.loads(line)
+            yield detect_record(given)
+        except json.JSONDecodeError as error:
+            yield {"line": number, "error": f"this is not JSON: {error}"}
+        except (ValueError, RecursionError) as error:
+            named = {"series_id": given["series_id"]} if isinstance(given, dict) and "series_id" in given else {}
+            yield {"line": number, **named, "error": str(error)}
+
+
+def _line(change: Change) -> dict[str, Any]:
+    return {
+        "index": change.onset,
+        "detected_at": change.detected,
+        "magnitude_pct": 100 * math.expm1(change.size),
+        "kind": "drift" if change.drift else "step",
+    }
+
+
+def _last_judgement(direction: Direction, detector: Detector, x: float, changes: Sequence[Change]) -> Judgement:
+    """What the service says of the last run, whose log cost is x: as its judge does, but with the limits of today for
+    the newest runs, too."""
+    kind, place = SeriesKind(direction), int(detector.places[-1])
+    accepted = changes[-1] if changes and changes[-1].detected == place else None
+    limits = limits_of(detector.model, detector, _POLICY) if detector.model is not None else None
+    run = SeenRun(Point(place, "", ()), value_of(x, direction), x, 0.0, 0.0, 0)
+    smooth = restart(detector.segment[-12:], detector.assumed_noise if limits is None else limits.model.scale)
+    runs = len(detector.segment)
+    if limits is None or not (limits.opened or runs >= detector.least(_POLICY)):
+        return verdicts.too_young(kind, run, detector, smooth, _POLICY, ())
+    suspect, returning = _newest(detector, limits)
+    return verdicts.of_run(
+        kind,
+        run,
+        smooth,
+        limits,
+        runs=runs,
+        accepted=accepted,
+        suspect=suspect if accepted is None else None,
+        returning=returning,
+        events=(),
+    )
+
+
+def _newest(detector: Detector, limits: Limits) -> tuple[Suspect | None, int]:
+    """The suspect that the newest runs are, and how many of them look as before an open regression."""
+    suspect, returning = None, 0
+    newest = slice(max(detector.least(_POLICY), len(detector.segment) - SUSPECT_RUNS), None)
+    last_good = int(detector.places[newest.start - 1])
+    for x, place in zip(detector.segment[newest].tolist(), detector.places[newest].tolist(), strict=True):
+        suspect = followed(suspect, x, place, last_good, limits, _POLICY)
+        returning = runs_returning(returning, x, limits)
+        last_good = place
+    return suspect, returning

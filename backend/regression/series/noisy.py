@@ -32,6 +32,7 @@ from backend.regression.series import verdicts
 from backend.regression.series.limits import Limits, limits_of
 from backend.regression.series.run_numbers import RunNumbers
 from backend.regression.series.state import Record, SeriesState, Suspect
+from backend.regression.series.suspects import followed, is_near_any, runs_returning
 from backend.regression.terms import ChangePoint, ChangeState, Judgement, PointLike
 
 REPLICATED_RUNS = 2
@@ -169,7 +170,7 @@ class NoisySeries:
             self._smooth = self._smooth.take(run.x, noise)
         earlier = self._suspect
         events = self._follow_suspect(run.x, point.position, before, last_good, accepted)
-        self._returning = self._runs_returning(run.x, limits)
+        self._returning = runs_returning(self._returning, run.x, limits)
         if accepted is not None:
             events = (*events, *verdicts.events_with(accepted, earlier, self._kind.direction))
         if limits is None or not (limits.opened or runs >= detector.least(policy)):
@@ -304,19 +305,14 @@ class NoisySeries:
             return self._end_suspect(None if proved else old, place)
         if before is None:
             return self._end_suspect(old, place)
-        level = before.model.level if old is None else old.baseline
-        worse = x - level > max(before.least_change, before.high)
-        if old is None:
-            if not worse or any(abs(place - onset) <= 2 for onset in self._disproved):
-                return ()
-            assert last_good is not None
-            self._suspect = new = Suspect(place, last_good, 1, level, x)
-            return (verdicts.suspect_event(new, ChangeState.SUSPECT, place, self._kind.direction),)
-        undecided = x - level > 0.5 * (old.worst - level) and old.runs < 4 * self._policy.sustained_runs
-        if worse or undecided:
-            self._suspect = replace(old, runs=old.runs + 1, worst=max(old.worst, x))
+        if old is None and is_near_any(place, self._disproved):
             return ()
-        return self._end_suspect(old, place)
+        assert last_good is not None
+        new = followed(old, x, place, last_good, before, self._policy)
+        if new is None:
+            return self._end_suspect(old, place)
+        self._suspect = new
+        return () if old else (verdicts.suspect_event(new, ChangeState.SUSPECT, place, self._kind.direction),)
 
     def _end_suspect(self, old: Suspect | None, place: int) -> tuple[ChangePoint, ...]:
         """No suspect any more; one that nothing proved is withdrawn."""
@@ -324,15 +320,6 @@ class NoisySeries:
         if old is None:
             return ()
         return (verdicts.suspect_event(old, ChangeState.WITHDRAWN, place, self._kind.direction),)
-
-    def _runs_returning(self, x: float, limits: Limits | None) -> int:
-        """How many runs in a row look as before the open regression, while it has not been closed."""
-        if limits is None or not limits.opened:
-            return 0
-        model, last = limits.model, limits.opened[-1]
-        gap = model.level - last.before
-        back = gap > 4 * model.scale and x - last.before < 0.4 * gap
-        return self._returning + 1 if back else 0
 
 
 def check_order(point: PointLike, last_position: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backend.regression.detector.plain_sight import in_plain_sight, plain_step
+from backend.regression.detector.plain_sight import in_plain_sight, plain_step, second_level
 from backend.regression.policy import Policy
 from backend.regression.series.detect import detect_record
 
@@ -32,8 +32,29 @@ def step(values):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_step_between_levels_that_are_a_few_runs_old_is_told(seed):
     values = series((8.16, 9), (8.30, 3), (24.6, 3), (30.1, 11), (33.5, 18), seed=seed)
-    onsets = [onset for onset, _ in told(values)]
-    assert onsets == [12, 26]
+    found = told(values)
+    assert [onset for onset, _ in found] == [12, 15, 26]
+    assert all(detected - onset <= 4 for onset, detected in found)
+
+
+@pytest.mark.parametrize("runs", [3, 4, 5, 6])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_that_comes_before_the_one_ahead_of_it_is_accepted_is_told(runs, seed):
+    found = told(series((10, 12), (12, runs), (13.2, 20), seed=seed))
+    assert [onset for onset, _ in found] == [12, 12 + runs]
+    assert all(detected - onset <= 7 for onset, detected in found)
+
+
+def test_the_runs_after_a_change_are_of_two_levels_where_one_follows_the_other_beyond_their_noise():
+    def of(values):
+        return second_level(np.log(np.array(values)), POLICY)
+
+    assert of([10, 10.01, 10.02, 12, 12.01]) == 3
+    assert of([10, 10.01, 12, 12.01, 12.02]) is None  # two runs are no level
+    assert of([10, 12, 10.01, 10.02, 12.01, 12]) is None  # a going to and fro
+    assert of([10, 10.8, 10.3, 11.5, 12.1, 11.7]) is None  # noise
+    assert of([10, 10.01, 10.02, 10.2, 10.21, 10.22]) is None  # below what counts
+    assert of([10.0] * 10 + [12.0] * 11) is None  # no longer young
 
 
 @pytest.mark.parametrize("seed", range(5))

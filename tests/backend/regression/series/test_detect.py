@@ -1,4 +1,3 @@
-import io
 import json
 
 import numpy as np
@@ -6,9 +5,9 @@ import pytest
 
 from backend.regression.detector.detector import Detector
 from backend.regression.policy import Policy
-from backend.regression.series.detect import detect_record, main
+from backend.regression.series.detect import answers, detect_record
 from backend.regression.series.judge import judge_all
-from backend.regression.terms import ChangeState, Direction, SeriesKind
+from backend.regression.terms import ChangeState, Direction, Point, SeriesKind
 from tests.backend.regression.judge_histories import points
 
 
@@ -28,10 +27,8 @@ def test_a_planted_step_is_answered_with_its_index_and_when_it_was_clear():
 
 
 def test_lines_are_answered_in_order():
-    lines = io.StringIO("".join(json.dumps({**record(history(s)), "series_id": f"s{s}"}) + "\n" for s in range(3)))
-    out = io.StringIO()
-    assert main(lines, out) == 0
-    assert [json.loads(line)["series_id"] for line in out.getvalue().splitlines()] == ["s0", "s1", "s2"]
+    lines = [json.dumps({**record(history(s)), "series_id": f"s{s}"}) for s in range(3)]
+    assert [answer["series_id"] for answer in answers(lines)] == ["s0", "s1", "s2"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -87,3 +84,84 @@ def test_a_constant_history_is_quiet_and_a_constant_step_is_found():
 def test_short_and_empty_histories_are_answered():
     assert detect_record(record([]))["regressions"] == []
     assert detect_record(record([1.0, 2.0]))["regressions"] == []
+
+
+FINITE = "accepted: a finite number above 0"
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ('{"values": [1]}', "'direction' is missing"),
+        ('{"direction": "lower"}', "'values' is missing"),
+        ('{"direction": ["lower"], "values": []}', 'direction is ["lower"]; accepted: lower_is_better, '),
+        ('{"direction": "lower", "values": "12"}', 'values is "12"; accepted: a list'),
+        ('{"direction": "lower", "values": [1], "series_id": {}}', "series_id is {}; accepted: "),
+        ('{"direction": "lower", "values": [1, NaN]}', f"values[1] is NaN; {FINITE}"),
+        ('{"direction": "lower", "values": [1, 1e999]}', f"values[1] is Infinity; {FINITE}"),
+        ('{"direction": "lower", "values": [1, 2, 0]}', f"values[2] is 0; {FINITE}"),
+        ('{"direction": "lower", "values": [-0.5]}', f"values[0] is -0.5; {FINITE}"),
+        ('{"direction": "lower", "values": [null]}', f"values[0] is null; {FINITE}"),
+        ('{"direction": "lower", "values": [true, 1]}', f"values[0] is true; {FINITE}"),
+        ('{"direction": "lower", "values": ["1"]}', f'values[0] is "1"; {FINITE}'),
+        ('{"direction": "lower", "values": [[1, 2], [1, null]]}', f"values[1][1] is null; {FINITE}"),
+        ('{"direction": "lower", "values": [1, []]}', "values[1] is empty; accepted: "),
+        ('{"direction": "lower", "values": [1, [[2]]]}', f"values[1][0] is [2]; {FINITE}"),
+        (f'{{"direction": "lower", "values": [1{"0" * 400}]}}', "values[0] is 1000"),
+        ("[1]", "found [1]; expected a JSON object"),
+        ("null", "found null; expected a JSON object"),
+        ("{", "this is not JSON: "),
+        ("[" * 100_000, "maximum recursion depth"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_its_place_and_what_is_accepted(line, error):
+    good = json.dumps(record([1.0] * 5))
+    first, refused, last = answers([good, line, good])
+    assert refused["line"] == 2 and refused["error"].startswith(error)
+    assert first == last and "error" not in first
+
+
+def test_large_whole_numbers_and_numbers_whose_sum_is_infinite_are_judged():
+    assert detect_record(record([10**40] * 8))["verdict"] == "unchanged"
+    assert detect_record(record([1.5e308] * 8))["verdict"] == "unchanged"
+
+
+def test_both_names_of_a_direction_mean_the_same():
+    values = [1 / value for value in history()]
+    for one, other in (("lower", "lower_is_better"), ("higher", "higher_is_better")):
+        assert detect_record(record(values, one)) == detect_record(record(values, other))
+    assert detect_record(record(values, "higher"))["regressions"] and not detect_record(record(values))["regressions"]
+
+
+def said_of(values):
+    return (answer := detect_record(record(values)))["verdict"], answer["why"]
+
+
+def test_the_last_commit_has_a_verdict_and_a_reason():
+    assert said_of([]) == (None, "There are no values.")
+    verdict, why = said_of([1.0, 2.0])
+    assert verdict == "insufficient" and "a baseline needs" in why
+    verdict, why = said_of([10.0, 10.1, 9.9] * 10)
+    assert verdict == "unchanged" and "within the band" in why
+    verdict, why = said_of([10.0, 10.1, 9.9] * 10 + [13.0])
+    assert verdict == "suspect" and "so far in this run alone" in why
+    verdict, why = said_of([10.0, 10.1, 9.9] * 10 + [13.0, 13.1, 12.9, 13.0, 13.1])
+    assert verdict == "regression" and "index 30" in why
+
+
+def test_a_series_that_is_too_unsteady_says_what_it_would_see():
+    answer = detect_record(record(history(3, size=0, noise=0.3)))
+    assert (answer["verdict"], answer["regressions"]) == ("unsteady", [])
+    assert answer["sees_pct"] > 20 and f"it sees {answer['sees_pct']:.1f} %" in answer["why"]
+    assert "sees_pct" not in detect_record(record(history(3, size=0, noise=0.01)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_last_verdict_is_that_of_the_judge(seed):
+    rng = np.random.default_rng(seed)
+    levels = np.repeat(rng.choice([10.0, 10.8, 12.0, 14.0], 6), rng.integers(1, 40, 6))
+    values = (levels * np.exp(rng.choice([0.005, 0.02, 0.08]) * rng.standard_normal(len(levels)))).tolist()
+    made = [Point(place, "", (value,)) for place, value in enumerate(values)]
+    judged = judge_all(made, SeriesKind(Direction.LOWER), Policy())
+    for cut in range(1, len(values) + 1, 3):
+        assert detect_record(record(values[:cut]))["verdict"] == judged[cut - 1].verdict.value, cut
