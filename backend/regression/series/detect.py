@@ -188,11 +188,10 @@ def _last_judgement(direction: Direction, detector: Detector, x: float, changes:
 
 def _newest(detector: Detector, limits: Limits) -> tuple[Suspect | None, int]:
     """The suspect that the newest runs are, and how many of them look as before an open regression."""
-    suspect, returning = None, 0
-    newest = slice(max(detector.least(_POLICY), len(detector.segment) - SUSPECT_RUNS), None)
-    last_good = int(detector.places[newest.start - 1])
-    for x, place in zip(detector.segment[newest].tolist(), detector.places[newest].tolist(), strict=True):
-        suspect = followed(suspect, x, place, last_good, limits, _POLICY)
-        returning = runs_returning(returning, x, limits)
-        last_good = place
+    suspect, returning, least = None, 0, detector.least(_POLICY)
+    runs, places = detector.segment.tolist(), detector.places.tolist()
+    for number in range(max(0, len(runs) - SUSPECT_RUNS), len(runs)):
+        if number >= least:
+            suspect = followed(suspect, runs[number], places[number], places[number - 1], limits, _POLICY)
+        returning = runs_returning(returning, runs[number], limits)
     return suspect, returning
