@@ -35,7 +35,7 @@ from backend.regression.detector.evidence import (
     unruly,
     without_best,
 )
-from backend.regression.detector.memory import Change, Memory
+from backend.regression.detector.memory import Change, Memory, Opened
 from backend.regression.detector.reference import Reference, reference_of
 from backend.regression.policy import Policy
 
@@ -66,6 +66,7 @@ _LENGTHS = np.arange(1, LONG_KNOWN + 1, dtype=np.float64)
 _BEFORE = np.minimum(np.arange(1, LONG_KNOWN + WINDOW + 1, dtype=np.float64), LONG_KNOWN)
 _WORTH = _BEFORE + SHORT
 _FALLS = -SHIFTS
+_NEWEST = np.arange(TOGETHER, 0, -1)
 
 
 def look(d: Memory, y: Floats, where: Ints, hint: int, sign: int, policy: Policy) -> tuple[Change | None, float]:
@@ -292,14 +293,25 @@ def over_unseen(d: Memory, policy: Policy) -> Change | None:
     )
 
 
+def may_be_over(d: Memory, y: Floats, lengths: Ints, policy: Policy) -> list[int]:
+    """At which of these lengths of the history y the newest runs together lie where no regression would be open."""
+    lengths = lengths[lengths >= TOGETHER]
+    if not d.opened or not len(lengths):
+        return []
+    newest = y.take(lengths[:, None] - _NEWEST)
+    newest.sort(axis=1)
+    now = (newest[:, TOGETHER // 2 - 1] + newest[:, TOGETHER // 2]) / 2
+    over: list[int] = lengths[now - d.opened[-1].before < _wanted(d.opened[-1], policy)].tolist()
+    return over
+
+
 def over_by_now(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None:
     """The end of an open regression that no stretch shows in this noise, but the newest runs together do."""
     opened, model = d.opened[-1], d.model
     assert model is not None
     if len(y) < TOGETHER:
         return None
-    now = middle(y[-TOGETHER:])
-    wanted = min(math.log1p(policy.min_change), 0.5 * (opened.after - opened.before))
+    now, wanted = middle(y[-TOGETHER:]), _wanted(opened, policy)
     if now - opened.before >= wanted:
         return None
     noise = min(model.scale, local_noise(y))  # the model may be of the regression and of its end
@@ -309,6 +321,11 @@ def over_by_now(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | N
         return None
     at = int(np.argmax(np.cumsum(y - 0.5 * (opened.after + now)))) + 1
     return _ended(where, at, opened.after, now, policy) if at <= len(y) - policy.fixed_runs else None
+
+
+def _wanted(opened: Opened, policy: Policy) -> float:
+    """How much worse than before a regression the level must not be where it is over."""
+    return min(math.log1p(policy.min_change), 0.5 * (opened.after - opened.before))
 
 
 def _runs_back(y: Floats, before: float) -> int:

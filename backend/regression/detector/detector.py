@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backend.regression.detector.close_look import look, over_at_once, over_by_now, over_unseen, returned
+from backend.regression.detector.close_look import look, may_be_over, over_at_once, over_by_now, over_unseen, returned
 from backend.regression.detector.density import NAT, Floats, Ints, NoiseModel, fit, measure, middle
 from backend.regression.detector.drift import drifted, worth_asking
 from backend.regression.detector.evidence import SHIFTS, gains, known_modes, local_noise
@@ -130,7 +130,8 @@ class Detector(Memory):
         asked = np.arange(old + DRIFT_EVERY - old % DRIFT_EVERY, old + len(x) + 1, DRIFT_EVERY)
         drifting = worth_asking(history, asked, model.level, policy)
         looked_at = high | plain
-        looked_at[(asked if self.opened else np.array(drifting, dtype=np.int64)) - old - 1] = True
+        over = may_be_over(self, history, asked, policy)
+        looked_at[np.array(drifting + over, dtype=np.int64) - old - 1] = True
         for t in looked_at.nonzero()[0].tolist():
             n = old + t + 1
             self.assumed_noise = float(assumed[t])
@@ -143,7 +144,7 @@ class Detector(Memory):
                 change = plain_step(history[:n], where[:n], policy)
             if change is None and n in drifting:
                 change = drifted(self, history[:n], where[:n], policy)
-            if change is None and self.opened and n % DRIFT_EVERY == 0:
+            if change is None and n in over:
                 change = over_by_now(self, history[:n], where[:n], policy)
             if change is not None:
                 return t + 1, self._accept(history[:n], where[:n], change, policy)

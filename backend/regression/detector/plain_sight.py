@@ -172,10 +172,13 @@ def second_level(y: Floats, policy: Policy) -> int | None:
     """
     if not policy.sustained_runs < len(y) <= YOUNG:
         return None
+    least = math.log1p(policy.min_change)
     ordered = np.sort(y)
+    if ordered[-1] - ordered[0] < least:
+        return None
     gaps = ordered[1:] - ordered[:-1]
     widest = int(gaps.argmax())
-    if gaps[widest] < max(math.log1p(policy.min_change), DEVIATIONS * local_noise(y)):
+    if gaps[widest] < max(least, DEVIATIONS * local_noise(y)):
         return None
     above = y > 0.5 * (ordered[widest] + ordered[widest + 1])
     onset = int((above != above[0]).argmax())

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from backend.regression.detector.close_look import SHORT
-from backend.regression.detector.density import Floats, NoiseModel, inflation
+from backend.regression.detector.density import Floats, NoiseModel, inflation, inflation_of
 from backend.regression.detector.evidence import LATE_RUNS, demanded
 from backend.regression.policy import Policy
 
@@ -23,18 +23,24 @@ CLEAR = 4
 
 def shown_by(model: NoiseModel, policy: Policy, runs: int, known: int | None = None) -> float:
     """The smallest change (fraction of cost) that so many runs show, four times of five, after `known` of a level."""
-    return math.expm1(float(shown_by_each(model, policy, np.array([float(runs)]), known)[0]))
+    deviations, of_level = _beyond_chance(model, policy, runs, known)
+    return math.expm1(deviations * math.sqrt(inflation_of(model.correlation, runs) / runs + of_level))
 
 
-def shown_by_each(model: NoiseModel, policy: Policy, runs: Floats, known: int | None = None) -> Floats:
+def shown_by_each(model: NoiseModel, policy: Policy, runs: Floats) -> Floats:
     """The same for several numbers of runs, in log cost."""
-    before = np.array([float(min(model.runs if known is None else known, KNOWN_RUNS))])
-    nats = demanded(1, int(runs[0]), model, policy) * model.spread * (before + SHORT) / before
-    if before[0] < LATE_RUNS:
-        nats = nats * 2
-    error = inflation(model.correlation, runs) / runs + inflation(model.correlation, before) / before
-    shown: Floats = model.scale * np.sqrt(error) * (np.sqrt(2 * nats) + MARGIN)
+    deviations, of_level = _beyond_chance(model, policy, int(runs[0]), None)
+    shown: Floats = deviations * np.sqrt(inflation(model.correlation, runs) / runs + of_level)
     return shown
+
+
+def _beyond_chance(model: NoiseModel, policy: Policy, runs: int, known: int | None) -> tuple[float, float]:
+    """How far a mean of runs must lie off, in log cost for an error of 1, and the variance of the level before them."""
+    before = min(model.runs if known is None else known, KNOWN_RUNS)
+    nats = demanded(1, runs, model, policy) * model.spread * (before + SHORT) / before
+    if before < LATE_RUNS:
+        nats *= 2
+    return model.scale * (math.sqrt(2 * nats) + MARGIN), inflation_of(model.correlation, before) / before
 
 
 def is_unsteady(model: NoiseModel, policy: Policy) -> bool:

@@ -189,9 +189,14 @@ def _last_judgement(direction: Direction, detector: Detector, x: float, changes:
 def _newest(detector: Detector, limits: Limits) -> tuple[Suspect | None, int]:
     """The suspect that the newest runs are, and how many of them look as before an open regression."""
     suspect, returning, least = None, 0, detector.least(_POLICY)
-    runs, places = detector.segment.tolist(), detector.places.tolist()
-    for number in range(max(0, len(runs) - SUSPECT_RUNS), len(runs)):
+    first = max(0, len(detector.segment) - SUSPECT_RUNS)
+    newest = detector.segment[first:]
+    if not limits.opened and not (newest > limits.model.level + max(limits.least_change, limits.high)).any():
+        return None, 0
+    for number, x in enumerate(newest.tolist(), first):
         if number >= least:
-            suspect = followed(suspect, runs[number], places[number], places[number - 1], limits, _POLICY)
-        returning = runs_returning(returning, runs[number], limits)
+            suspect = followed(
+                suspect, x, int(detector.places[number]), int(detector.places[number - 1]), limits, _POLICY
+            )
+        returning = runs_returning(returning, x, limits)
     return suspect, returning
