@@ -41,7 +41,7 @@ Values = Sequence[float | Sequence[float]]
 
 
 @record()
-class History:
+class GivenHistory:
     """The history of one series, oldest commit first: a number a commit, or the numbers of its samples."""
 
     series_id: str | int | None
@@ -49,7 +49,7 @@ class History:
     values: Values
 
     @classmethod
-    def of(cls, given: object) -> History:
+    def of(cls, given: object) -> GivenHistory:
         """The history in a JSON object; raises ValueError, which says what is accepted."""
         if not isinstance(given, dict):
             raise ValueError(f"found {json.dumps(given)[:40]}; expected a JSON object")
@@ -115,8 +115,8 @@ def log_costs(values: Values, higher_is_better: bool) -> Floats:
 
 
 def detect_record(record: object) -> dict[str, Any]:
-    """The regressions of a history (see `History.of`), and what the service would say at its last commit."""
-    history = History.of(record)
+    """The regressions of a history (see `GivenHistory.of`), and what the service would say at its last commit."""
+    history = GivenHistory.of(record)
     if not history.values:
         return {"series_id": history.series_id, "regressions": [], "verdict": None, "why": "There are no values."}
     x = log_costs(history.values, history.direction is Direction.HIGHER)
