@@ -32,7 +32,15 @@ setup: $(VENV)/installed-dev  ## set up the virtual environment, development too
 test: $(VENV)/installed-dev  ## set up and run every test; ends with what was not run, and why (ARGS="-k board" JOBS=2)
 	@$(PYTHON) -m tests.provide_chromium
 	@$(PYTHON) tests/provide_pgbouncer.py
-	@$(MAKE) --no-print-directory -j2 lint compiled-tests
+	@$(MAKE) --no-print-directory compiled-tests
+	@$(MAKE) --no-print-directory -j2 lint-kept tests-only || { [ ! -e $(LINTED) ] || cat $(LINTED); exit 1; }
+
+# What is wrong in the style is said after the tests, which would else hide it.
+LINTED := $(VENV)/lint.txt
+.PHONY: lint-kept tests-only
+lint-kept:
+	@$(MAKE) --no-print-directory lint >$(LINTED) 2>&1 && rm $(LINTED)
+tests-only:
 	@$(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
@@ -48,7 +56,7 @@ lint: $(VENV)/installed-dev  ## style, types, import rules, deployment files
 	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	@$(VENV)/bin/zizmor --offline --quiet --no-progress --min-severity=medium .github action.yml
 
-# mypy leaves all cores but one idle; meanwhile the tests are compiled, which each process of the run would else do for itself.
+# Each process of the run would else compile the tests for itself.
 compiled-tests: $(VENV)/installed-dev
 	@$(PYTHON) -m pytest --collect-only -qq >/dev/null || true
 

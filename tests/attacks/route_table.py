@@ -293,6 +293,8 @@ def _answer(client: httpx.Client, method: str, path: str, names: Mapping[str, st
     elif method in ("PUT", "POST"):
         more["content"] = b"benchmark,metric,value,unit\nb,step_ms,1.5,ms\n"
     with client.stream(method, address, params=query, headers=dict(headers), **more) as answer:
+        if "event-stream" not in answer.headers.get("content-type", ""):
+            answer.read()  # so that the connection can be used again
         return answer.status_code
 
 
