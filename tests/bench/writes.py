@@ -264,7 +264,7 @@ def connected_to_api(stage: Stage) -> Put:
 
 
 def connected_to_two(stage: Stage) -> Put:
-    """Delivers to two API processes: the one with the fewest connections takes the next."""
+    """Delivers to two API processes: the one with the fewest busy connections takes the next."""
     return sender(stage, Client(stage.two_apis_port))
 
 

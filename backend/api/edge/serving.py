@@ -59,10 +59,9 @@ class Server(uvicorn.Server):
     def _load_now(self) -> int:
         """The busy connections; of two processes with as many, all of them. Whoever is full comes last."""
         connections: Any = self.server_state.connections
-        busy = sum(connection.is_busy for connection in connections)
-        return (MOST_CONNECTIONS + 1) * (MOST_CONNECTIONS if len(connections) >= MOST_CONNECTIONS else busy) + min(
-            len(connections), MOST_CONNECTIONS
-        )
+        held = min(len(connections), MOST_CONNECTIONS)
+        busy = held if held == MOST_CONNECTIONS else sum(connection.is_busy for connection in connections)
+        return busy * (MOST_CONNECTIONS + 1) + held
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = PatientProtocol(
