@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -52,8 +53,19 @@ def run() -> None:
         print(f"tidemark: {printable(str(refusal))}", file=sys.stderr)
         raise SystemExit(refusal.exit_status) from None
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         raise SystemExit(141) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _write_no_more()
+        print(f"tidemark: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _write_no_more() -> None:
+    """What is still to be written would fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.callback(invoke_without_command=True)

@@ -233,7 +233,7 @@ def test_detect_goes_on_after_a_line_that_cannot_be_judged_and_says_so_at_its_en
     done = fed(("detect",), "\n".join([json.dumps(STEADY), "junk", json.dumps(bad), json.dumps(STEADY)]))
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 1 and [("error" in answer) for answer in answers] == [False, True, True, False]
-    said = "values[2] is -9.04; accepted: a finite number above 0"
+    said = "values[2] is -9.04; accepted: a number from 1e-100 to 1e100"
     assert answers[2] == {"line": 3, "series_id": "t", "error": said}
     assert f"tidemark: line 3 is not judged: {said}" in done.stderr and done.stderr.count("\n") == 2
 
@@ -243,6 +243,36 @@ def test_detect_says_when_there_was_nothing_to_read(tmp_path: Path) -> None:
     assert nothing.returncode == 0 and "there was no line to judge. One looks like this: {" in nothing.stderr
     missing = fed(("detect", str(tmp_path / "none")), "")
     assert missing.returncode == 1 and "No such file" in missing.stderr and missing.stderr.count("\n") == 1
+    closed = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -P -m tidemark detect <&-"],
+        env=environment(), capture_output=True, text=True, cwd="/", check=False,
+    )  # fmt: skip
+    assert (closed.returncode, closed.stderr) == (1, "tidemark: there is no standard input: give a file\n")
+
+
+def test_detect_reads_a_file_that_begins_with_a_byte_order_mark_whatever_the_locale(tmp_path: Path) -> None:
+    line = json.dumps({**STEADY, "series_id": "é"}, ensure_ascii=False) + "\n"
+    file = tmp_path / "histories.jsonl"
+    file.write_text(line, encoding="utf-8-sig")
+    for command in (
+        f"cat {file} | {sys.executable} -P -m tidemark detect",
+        f"{sys.executable} -P -m tidemark detect {file}",
+    ):
+        done = subprocess.run(
+            ["sh", "-c", command], env=environment(LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0"),
+            capture_output=True, text=True, cwd="/", check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and json.loads(done.stdout)["series_id"] == "é", done.stderr
+
+
+def test_output_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "histories.jsonl"
+    file.write_text(json.dumps(STEADY) + "\n")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -P -m tidemark detect {file} >/dev/full"],
+        env=environment(), capture_output=True, text=True, cwd="/", check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr == "tidemark: No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,12 @@ def detect(
     (lower_is_better and higher_is_better are the same).
 
     Output: one line for each, with the regressions found: index (of the first slow commit, counted from 0),
-    detected_at (of the commit that made it certain), magnitude_pct (how much the cost rose, against the level just
-    before), and kind (step or drift). Then the verdict on the last commit and why; if it is unsteady, sees_pct is the
-    smallest change that would be seen.
+    detected_at (of the commit that made it certain), magnitude_pct (how much slower, against the level just before;
+    where higher is better, half of it is 100 % slower), kind (step or drift), and ended (the first commit that was as
+    before; null while it lasts). Then the verdict on the last commit, and why:
+    regression (slow since one of these), suspect (looks slower, not certain yet), unsteady (too much noise to see a
+    change that counts; sees_pct is what would be seen within 8 commits), insufficient (too few commits),
+    improvement (certain at this commit), or unchanged.
 
     A line that cannot be judged is answered with its error, and the exit status is 1.
 
@@ -60,14 +63,16 @@ def detect(
 def _opened(file: Path | None) -> AbstractContextManager[Iterable[str]]:
     """The lines of a file, or of the standard input."""
     if file is None or str(file) == "-":
-        sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if sys.stdin is None:
+            raise Refusal("there is no standard input: give a file")
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace")  # type: ignore[union-attr]
         if sys.stdin.isatty():
             print(
                 f"Reading histories from the terminal, one a line, such as {HISTORY}; end with Ctrl-D.", file=sys.stderr
             )
         return nullcontext(sys.stdin)
     try:
-        return file.open(encoding="utf-8", errors="replace")
+        return file.open(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise Refusal(f"cannot read {file}: {error.strerror}") from None
 

@@ -174,7 +174,8 @@ def _settle(
     if sign * size <= 0:
         return None
     bad = sign * (block - before) > 0.5 * abs(size)
-    if bad.sum() < policy.sustained_runs or bad[-3:].sum() < min(3, policy.sustained_runs):
+    least = max(policy.sustained_runs, policy.fixed_runs) if sign < 0 and d.opened else policy.sustained_runs
+    if bad.sum() < least or bad[-3:].sum() < min(3, policy.sustained_runs):
         return None
     became_unsteady = sign > 0 and bad.sum() < MOST_PAST * len(block) and unruly(block, model) > WILDER
     if became_unsteady or seen_before(y, onset, size, model) or little_known(onset, size, evidence, model, policy):

@@ -141,7 +141,7 @@ class Detector(Memory):
             if n >= self.next_look and peak[t] >= self.notice:
                 change = self._notice(history[:n], where[:n], sums, t, policy)
             if change is None and plain[t]:
-                change = plain_step(history[:n], where[:n], policy)
+                change = plain_step(history[:n], where[:n], policy, opened=bool(self.opened))
             if change is None and n in drifting:
                 change = drifted(self, history[:n], where[:n], policy)
             if change is None and n in over:
@@ -196,9 +196,10 @@ class Detector(Memory):
         self.segment, self.places = history, where
         if len(history) < self.next_fit:
             return None
-        second = second_step(history, where, policy) if self._may_be_two(policy) else None
-        if second is not None:
-            return self._accept(history, where, second, policy)
+        if self.levels and not self.borrowed:
+            second = second_step(history, where, policy, opened=bool(self.opened))
+            if second is not None:
+                return self._accept(history, where, second, policy)
         return self._refit_unless_suspect(policy)
 
     def _refit_unless_suspect(self, policy: Policy) -> Change | None:

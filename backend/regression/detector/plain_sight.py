@@ -33,14 +33,14 @@ REFERENCES = ((20, 4.5), (10, 5.5), (5, 7.0))
 """Runs before a step, and how many standard deviations it must be: the fewer they are, the less they tell of noise."""
 STRAYS_FROM = 7
 """With so many runs after a step, one of them may look as before."""
-_BEFORE = NEEDED - 1
-DEVIATIONS = 8.0
-"""Standard deviations that no run lies within between the two levels."""
-YOUNG = 20
-"""Runs of a level that may have been two levels when it was accepted."""
+GAP = 8.0
+"""Standard deviations between the runs of a second level and those of the first."""
+LOOKED_AT_AGAIN = 20
+"""So many runs of a new level, at most, may turn out to be of two."""
 SHORT_EXCURSION = 20
 EXCURSION_WITHIN = 40
 """A level of so few runs is an excursion where most of this many runs before them were at the level after it."""
+_BEFORE = NEEDED - 1
 
 
 def in_plain_sight(segments: Sequence[Floats], runs_ST: Floats, policies: Sequence[Policy]) -> Bools:
@@ -124,8 +124,9 @@ def stand_apart(early_H5: Floats, late_H5: Floats) -> Bools:
     return apart
 
 
-def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
-    """The step between the newest runs and those just before them, if anybody would see it."""
+def plain_step(y: Floats, where: Ints, policy: Policy, *, opened: bool = False) -> Change | None:
+    """The step between the newest runs and those just before them, if anybody would see it. `opened`: a regression
+    is, which a step down may end."""
     usual, smallest = local_noise(y), math.log1p(policy.min_change)
     away = y[-REFERENCES[0][0] - LENGTHS[-1] :] - middle(y[-SIDE:])
     if np.maximum.reduce(np.abs(away, out=away)) < REFERENCES[0][1] * usual:
@@ -140,6 +141,8 @@ def plain_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
                 continue
             before = middle(y[onset - runs : onset])
             if abs(after - before) < max(smallest, deviations * usual):
+                continue
+            if after < before and opened and length < policy.fixed_runs:
                 continue
             if not _separate(y[onset - runs : onset], y[onset:], before, after, deviations):
                 continue
@@ -165,12 +168,12 @@ def _seen(where: Ints, onset: int, before: float, after: float, policy: Policy) 
 
 
 def second_level(y: Floats, policy: Policy) -> int | None:
-    """Where a second level begins among the runs that a change left behind; None where they are of one level.
+    """Where a second level begins among the runs since a change; None where they are of one level.
 
-    A second step may come before the first is accepted. The runs of both then make one level with a noise that
-    hides the second.
+    A second step may come before the first is accepted. The runs since the first are then of two levels, and a model
+    of them takes the difference for noise.
     """
-    if not policy.sustained_runs < len(y) <= YOUNG:
+    if not policy.sustained_runs < len(y) <= LOOKED_AT_AGAIN or 2 * policy.sustained_runs > LOOKED_AT_AGAIN:
         return None
     least = math.log1p(policy.min_change)
     ordered = np.sort(y)
@@ -178,7 +181,7 @@ def second_level(y: Floats, policy: Policy) -> int | None:
         return None
     gaps = ordered[1:] - ordered[:-1]
     widest = int(gaps.argmax())
-    if gaps[widest] < max(least, DEVIATIONS * local_noise(y)):
+    if gaps[widest] < max(least, GAP * local_noise(y)):
         return None
     above = y > 0.5 * (ordered[widest] + ordered[widest + 1])
     onset = int((above != above[0]).argmax())
@@ -186,12 +189,14 @@ def second_level(y: Floats, policy: Policy) -> int | None:
     return onset if is_one_step and onset >= policy.sustained_runs else None
 
 
-def second_step(y: Floats, where: Ints, policy: Policy) -> Change | None:
-    """The step to that second level, once it has runs enough."""
+def second_step(y: Floats, where: Ints, policy: Policy, *, opened: bool) -> Change | None:
+    """The step to that second level, once it has runs enough: to end what is `opened`, as many as that takes."""
     onset = second_level(y, policy)
-    if onset is None or len(y) - onset < max(SIDE, policy.sustained_runs):
+    if onset is None:
         return None
-    return _seen(where, onset, middle(y[:onset]), middle(y[onset:]), policy)
+    before, after, runs = middle(y[:onset]), middle(y[onset:]), len(y) - onset
+    ends = policy.fixed_runs if after < before and opened else 0
+    return _seen(where, onset, before, after, policy) if runs >= max(SIDE, policy.sustained_runs, ends) else None
 
 
 def _separate(reference: Floats, block: Floats, before: float, after: float, deviations: float) -> bool:

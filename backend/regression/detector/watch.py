@@ -151,7 +151,7 @@ class _Columns:
         detector, _, places, policy = self.watched[row]
         y = np.concatenate((detector.segment, self.runs_ST[row, : t + 1]))
         where = np.concatenate((detector.places, places[: t + 1]))
-        found: Change | None = plain_step(y, where, policy) if plain else None
+        found: Change | None = plain_step(y, where, policy, opened=bool(detector.opened)) if plain else None
         if found is None and drifting:
             found = drifted(detector, y, where, policy)
         if found is None and over:

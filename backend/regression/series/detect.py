@@ -33,7 +33,9 @@ DIRECTIONS: Final = {
     "lower": Direction.LOWER,
     "higher": Direction.HIGHER,
 }
-ACCEPTED: Final = "accepted: a finite number above 0"
+LEAST, MOST = 1e-100, 1e100
+"""Numbers between which ratios and bands are finite numbers, too."""
+ACCEPTED: Final = "accepted: a number from 1e-100 to 1e100"
 SUSPECT_RUNS = 24
 """So many newest runs are looked at for a suspect."""
 
@@ -59,12 +61,16 @@ class GivenHistory:
         direction, values, series_id = given["direction"], given["values"], given.get("series_id")
         if not isinstance(direction, str) or direction not in DIRECTIONS:
             raise ValueError(f"direction is {json.dumps(direction)[:40]}; accepted: {', '.join(DIRECTIONS)}")
-        if not isinstance(series_id, (str, int, type(None))):
+        if not _names_a_series(series_id):
             raise ValueError(f"series_id is {json.dumps(series_id)[:40]}; accepted: a text or a whole number")
         if not isinstance(values, list):
             raise ValueError(f"values is {json.dumps(values)[:40]}; accepted: a list")
         check_values(values)
         return cls(series_id, DIRECTIONS[direction], values)
+
+
+def _names_a_series(series_id: object) -> bool:
+    return isinstance(series_id, (str, int, type(None))) and not isinstance(series_id, bool)
 
 
 def check_values(values: Sequence[object]) -> None:
@@ -86,15 +92,13 @@ def _are_plainly_measured(values: Sequence[object]) -> bool:
     kinds = set(map(type, values))
     flat: list[Any] = list(chain.from_iterable(values)) if kinds == {list} and all(values) else list(values)  # type: ignore[arg-type]
     try:
-        return set(map(type, flat)) <= {int, float} and min(flat, default=1) > 0 and math.isfinite(sum(flat))
+        return set(map(type, flat)) <= {int, float} and min(flat, default=1) >= LEAST and LEAST <= sum(flat) <= MOST
     except OverflowError:
         return False
 
 
 def _is_measured(value: object) -> bool:
-    if isinstance(value, int):  # one beyond all floats is not finite
-        return not isinstance(value, bool) and 0 < value < 1e308
-    return isinstance(value, float) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
 
 
 def log_costs(values: Values, higher_is_better: bool) -> Floats:
@@ -103,7 +107,7 @@ def log_costs(values: Values, higher_is_better: bool) -> Floats:
     try:
         rows = np.asarray(values, dtype=np.float64)
     except ValueError:  # commits with different numbers of samples
-        rows = np.array([typical(np.log(v).tolist()) if isinstance(v, list) else math.log(v) for v in values])  # type: ignore[arg-type]
+        rows = np.array([typical([math.log(x) for x in v]) if isinstance(v, list) else math.log(v) for v in values])  # type: ignore[arg-type]
     else:
         rows = np.log(rows)
         if rows.ndim == 2:
@@ -125,10 +129,10 @@ def detect_record(record: object) -> dict[str, Any]:
     last = _last_judgement(history.direction, detector, float(x[-1]), changes)
     since = last.since_position
     names = {} if since is None else {since: f"index {since}"}
-    told = {} if "sees" not in last.numbers else {"sees_pct": 100 * last.numbers["sees"]}
+    told = {} if "sees" not in last.numbers else {"sees_pct": round(100 * last.numbers["sees"], 1)}
     return {
         "series_id": history.series_id,
-        "regressions": [_line(change) for change in changes if change.past_threshold and change.size > 0],
+        "regressions": _regressions(changes),
         "verdict": last.verdict.value,
         **told,
         "why": explain(last, "The value", commit_names=names),
@@ -146,24 +150,31 @@ def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             given = json.loads(line)
             yield detect_record(given)
         except json.JSONDecodeError as error:
-            yield {"line": number, "error": f"this is not JSON: {error}"}
-        except (ValueError, RecursionError) as error:
-            named = {"series_id": given["series_id"]} if isinstance(given, dict) and "series_id" in given else {}
+            yield {"line": number, "error": f"this is not JSON, one object a line: {error}"}
+        except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
+            series_id = given.get("series_id") if isinstance(given, dict) else None
+            named = {"series_id": series_id} if series_id is not None and _names_a_series(series_id) else {}
             yield {"line": number, **named, "error": str(error)}
 
 
-def _line(change: Change) -> dict[str, Any]:
-    return {
-        "index": change.onset,
-        "detected_at": change.detected,
-        "magnitude_pct": 100 * math.expm1(change.size),
-        "kind": "drift" if change.drift else "step",
-    }
+def _regressions(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    ends = {ended.onset: change.onset for change in changes for ended in change.fixed}
+    return [
+        {
+            "index": change.onset,
+            "detected_at": change.detected,
+            "magnitude_pct": round(100 * math.expm1(change.size), 3),
+            "kind": "drift" if change.drift else "step",
+            "ended": ends.get(change.onset),
+        }
+        for change in changes
+        if change.past_threshold and change.size > 0
+    ]
 
 
 def _last_judgement(direction: Direction, detector: Detector, x: float, changes: Sequence[Change]) -> Judgement:
-    """What the service says of the last run, whose log cost is x: as its judge does, but with the limits of today for
-    the newest runs, too."""
+    """What is said of the last run, whose log cost is x. As the service's judge says it, but that a suspect is looked
+    for among the newest runs alone, all by the limits of today."""
     kind, place = SeriesKind(direction), int(detector.places[-1])
     accepted = changes[-1] if changes and changes[-1].detected == place else None
     limits = limits_of(detector.model, detector, _POLICY) if detector.model is not None else None

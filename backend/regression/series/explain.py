@@ -16,7 +16,7 @@ MOST_LEVELS: Final = 4096
 def explain(judgement: Judgement, metric: str, unit: str = "", commit_names: Mapping[int, str] | None = None) -> str:
     """One paragraph: the verdict, what it rests on, and what would change it."""
     names = commit_names or {}
-    parts = [_opening(judgement, metric, unit), _reason(judgement, names), _limits(judgement, unit)]
+    parts = [_opening(judgement, metric, unit), _reason(judgement, names), _beside(judgement), _limits(judgement, unit)]
     parts += [_event(event, names) for event in judgement.events]
     return " ".join(part for part in parts if part)
 
@@ -45,10 +45,11 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
     texts = {
         Reason.TOO_FEW_RUNS: f"Runs of this level so far: {j.n_baseline}; a baseline needs {more_runs(j.needed_runs)}.",
         Reason.TOO_UNSTEADY: f"The series is too unsteady to see {least}; it sees {sees} "
-        f"within {SOON} runs. It needs a quieter machine, more processes per run, or a larger smallest regression.",
+        f"within {SOON} runs. It needs more runs at one level, a quieter machine, more processes per run, or a larger "
+        "smallest regression.",
         Reason.CALIBRATING_WORKER: "The worker is new to this series; its offset is learned first, "
         + (f"which needs {more_runs(j.needed_runs)}." if j.needed_runs else "which is done: its next run is judged."),
-        Reason.BELOW_THRESHOLD: f"It lies outside the band, but a change of less than {least} is never a regression.",
+        Reason.BELOW_THRESHOLD: f"It lies outside the band, but by less than the {least} that count.",
         Reason.OUTSIDE_BAND_ONCE: f"It lies outside the band and past the {least} that count, so far in this run "
         "alone; it must be sustained before anyone is notified.",
         Reason.AWAITING_RUNS: _awaiting(j, since),
@@ -73,6 +74,14 @@ def _reason(j: Judgement, names: Mapping[int, str]) -> str:
         Reason.EXACT_IMPROVED: "The counter is exact, and it is better.",
     }
     return texts[j.reason]
+
+
+def _beside(j: Judgement) -> str:
+    """What another step beside an open regression would have to be."""
+    if j.reason is Reason.TOO_UNSTEADY or "sees" not in j.numbers:
+        return ""
+    sees = percent(j.numbers["sees"], sign=False)
+    return f"Its runs are too unsteady to see another step of less than {sees} within {SOON} runs."
 
 
 def _awaiting(j: Judgement, since: str) -> str:

@@ -48,7 +48,7 @@ class Limits:
     shown: float
     """The smallest change that the sustained number of runs would show, as a fraction."""
     sees: float | None
-    """For a series too unsteady to be judged: what some runs would show."""
+    """For a series too unsteady to be judged, or to see another step beside an open one: what some runs would show."""
     numbers: dict[str, float]
     _values: dict[tuple[float, Direction], Values] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ def limits_of(model: NoiseModel, detector: Detector, policy: Policy) -> Limits:
         half=1.96 * model.scale * math.sqrt(1 + 1 / model.runs),
         n_baseline=len(opened[0].runs) if opened else model.runs,
         shown=shown_by(model, policy, policy.sustained_runs),
-        sees=shown_by(model, policy, SOON) if not opened and is_unsteady(model, policy) else None,
+        sees=shown_by(model, policy, SOON) if is_unsteady(model, policy) else None,
         numbers={"min_change": policy.min_change, "sustained_runs": float(policy.sustained_runs)},
     )
 

@@ -89,7 +89,8 @@ def _more_numbers(
     limits: Limits, verdict: Verdict, accepted: Change | None, suspect: Suspect | None
 ) -> dict[str, float]:
     """What is said only of a series that is too unsteady, only of a suspect, and only of an accepted change."""
-    more = {"sees": limits.sees} if limits.sees is not None and verdict is Verdict.UNSTEADY else {}
+    is_said = limits.sees is not None and (verdict is Verdict.UNSTEADY or limits.opened)
+    more = {"sees": limits.sees} if is_said and limits.sees is not None else {}
     if suspect is not None:
         more["suspect_runs"] = float(suspect.runs)
     return more if accepted is None else {**more, "evidence": accepted.evidence, "step": math.expm1(accepted.size)}
@@ -129,7 +130,7 @@ def _quiet_reason(limits: Limits, x: float) -> Reason:
     away = x - limits.level
     if away < limits.low and -away > limits.least_change:
         return Reason.IMPROVEMENT_PENDING
-    if away > limits.high:
+    if away > limits.high or away < limits.low:
         return Reason.BELOW_THRESHOLD
     return Reason.WITHIN_BAND
 

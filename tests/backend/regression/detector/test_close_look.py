@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.regression.detector.close_look import _settle, look
+from backend.regression.detector.close_look import _settle, look, may_be_over, over_by_now
 from backend.regression.detector.density import NAT
 from backend.regression.detector.detector import BOTH_WAYS, PATIENCE, SUSPECT_RUNS, Detector
 from backend.regression.detector.evidence import gains
@@ -130,3 +130,23 @@ def test_a_series_that_becomes_unsteady_must_have_most_runs_past_the_middle(past
     detector, _ = fed(x[:46])
     change = _settle(detector, x, np.arange(len(x)), (46, 46, 46), 30.0, 1, detector.model, POLICY)
     assert (change is not None) is found
+
+
+def test_the_end_of_a_regression_is_looked_for_wherever_it_may_be():
+    """Looking at many lengths at once leaves out none at which `over_by_now` would find the end."""
+    compared = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        levels = np.repeat(rng.choice([0.0, 0.06, 0.12], 8), rng.integers(10, 60, 8))
+        x = levels + 0.03 * rng.standard_normal(len(levels))
+        detector = Detector(assumed_noise=POLICY.prior_noise)
+        for place in range(0, len(x) - 40, 7):
+            detector.feed(x[place : place + 7], np.arange(place, place + 7), POLICY)
+            if not detector.opened or detector.model is None:
+                continue
+            y = np.concatenate((detector.segment, x[place + 7 : place + 40]))
+            where, lengths = np.arange(len(y)), np.arange(1, len(y) + 1)
+            found = {n for n in lengths.tolist() if over_by_now(detector, y[:n], where[:n], POLICY) is not None}
+            assert found <= set(may_be_over(detector, y, lengths, POLICY))
+            compared += len(found)
+    assert compared > 50

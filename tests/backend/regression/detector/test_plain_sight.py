@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from backend.regression.detector.plain_sight import in_plain_sight, plain_step, second_level
+from backend.regression.detector.detector import Detector
+from backend.regression.detector.plain_sight import in_plain_sight, plain_step, second_level, second_step
 from backend.regression.policy import Policy
 from backend.regression.series.detect import detect_record
 
@@ -43,6 +44,28 @@ def test_a_step_that_comes_before_the_one_ahead_of_it_is_accepted_is_told(runs, 
     found = told(series((10, 12), (12, runs), (13.2, 20), seed=seed))
     assert [onset for onset, _ in found] == [12, 12 + runs]
     assert all(detected - onset <= 7 for onset, detected in found)
+
+
+@pytest.mark.parametrize("fixed_runs", [2, 10])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_regression_is_over_after_as_many_runs_as_the_policy_says(fixed_runs, seed):
+    policy = Policy(fixed_runs=fixed_runs)
+    for up in (3, 4, 12):
+        y = np.log(series((10, 30), (12, up), (10, 20), seed=seed))
+        changes = Detector(assumed_noise=policy.prior_noise).feed(y, np.arange(len(y)), policy)
+        (end,) = [change for change in changes if change.fixed]
+        assert end.onset == 30 + up and end.detected - end.onset + 1 >= fixed_runs
+
+
+@pytest.mark.parametrize("sustained_runs", [1, 2, 5, 12])
+def test_a_second_step_needs_as_many_runs_as_the_policy_says(sustained_runs):
+    policy = Policy(sustained_runs=sustained_runs)
+    y = np.log(series((12, sustained_runs), (14, 30)))
+    accepted = [n for n in range(1, len(y)) if second_step(y[:n], np.arange(n), policy, opened=True)]
+    if 2 * sustained_runs > 20:
+        assert accepted == []
+    else:
+        assert accepted[0] == sustained_runs + max(5, sustained_runs) and accepted[-1] == 20
 
 
 def test_the_runs_after_a_change_are_of_two_levels_where_one_follows_the_other_beyond_their_noise():

@@ -37,7 +37,8 @@ def test_an_answer_on_a_prefix_is_never_taken_back(seed):
     whole = detect_record(record(values))["regressions"]
     for cut in range(20, len(values), 9):
         early = detect_record(record(values[:cut]))["regressions"]
-        assert early == [r for r in whole if r["detected_at"] < cut]
+        known = [(r["index"], r["detected_at"], r["magnitude_pct"]) for r in whole if r["detected_at"] < cut]
+        assert [(r["index"], r["detected_at"], r["magnitude_pct"]) for r in early] == known
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -86,7 +87,7 @@ def test_short_and_empty_histories_are_answered():
     assert detect_record(record([1.0, 2.0]))["regressions"] == []
 
 
-FINITE = "accepted: a finite number above 0"
+ACCEPTED = "accepted: a number from 1e-100 to 1e100"
 
 
 @pytest.mark.parametrize(
@@ -97,20 +98,24 @@ FINITE = "accepted: a finite number above 0"
         ('{"direction": ["lower"], "values": []}', 'direction is ["lower"]; accepted: lower_is_better, '),
         ('{"direction": "lower", "values": "12"}', 'values is "12"; accepted: a list'),
         ('{"direction": "lower", "values": [1], "series_id": {}}', "series_id is {}; accepted: "),
-        ('{"direction": "lower", "values": [1, NaN]}', f"values[1] is NaN; {FINITE}"),
-        ('{"direction": "lower", "values": [1, 1e999]}', f"values[1] is Infinity; {FINITE}"),
-        ('{"direction": "lower", "values": [1, 2, 0]}', f"values[2] is 0; {FINITE}"),
-        ('{"direction": "lower", "values": [-0.5]}', f"values[0] is -0.5; {FINITE}"),
-        ('{"direction": "lower", "values": [null]}', f"values[0] is null; {FINITE}"),
-        ('{"direction": "lower", "values": [true, 1]}', f"values[0] is true; {FINITE}"),
-        ('{"direction": "lower", "values": ["1"]}', f'values[0] is "1"; {FINITE}'),
-        ('{"direction": "lower", "values": [[1, 2], [1, null]]}', f"values[1][1] is null; {FINITE}"),
+        ('{"direction": "lower", "values": [1, NaN]}', f"values[1] is NaN; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [1, 1e999]}', f"values[1] is Infinity; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [1, 2, 0]}', f"values[2] is 0; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [-0.5]}', f"values[0] is -0.5; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [null]}', f"values[0] is null; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [true, 1]}', f"values[0] is true; {ACCEPTED}"),
+        ('{"direction": "lower", "values": ["1"]}', f'values[0] is "1"; {ACCEPTED}'),
+        ('{"direction": "lower", "values": [[1, 2], [1, null]]}', f"values[1][1] is null; {ACCEPTED}"),
         ('{"direction": "lower", "values": [1, []]}', "values[1] is empty; accepted: "),
-        ('{"direction": "lower", "values": [1, [[2]]]}', f"values[1][0] is [2]; {FINITE}"),
+        ('{"direction": "lower", "values": [1, [[2]]]}', f"values[1][0] is [2]; {ACCEPTED}"),
         (f'{{"direction": "lower", "values": [1{"0" * 400}]}}', "values[0] is 1000"),
         ("[1]", "found [1]; expected a JSON object"),
         ("null", "found null; expected a JSON object"),
-        ("{", "this is not JSON: "),
+        ("{", "this is not JSON, one object a line: "),
+        ('{"direction": "lower", "values": [1e-300, 1e300]}', f"values[0] is 1e-300; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [1.79e308, 1.79e308]}', f"values[0] is 1.79e+308; {ACCEPTED}"),
+        ('{"direction": "lower", "values": [1], "series_id": NaN}', "series_id is NaN; accepted: "),
+        ('{"direction": "lower", "values": [1], "series_id": true}', "series_id is true; accepted: "),
         ("[" * 100_000, "maximum recursion depth"),
     ],
 )
@@ -118,12 +123,15 @@ def test_what_cannot_be_judged_is_refused_with_its_place_and_what_is_accepted(li
     good = json.dumps(record([1.0] * 5))
     first, refused, last = answers([good, line, good])
     assert refused["line"] == 2 and refused["error"].startswith(error)
+    assert refused.get("series_id") in (None, "s")
     assert first == last and "error" not in first
 
 
-def test_large_whole_numbers_and_numbers_whose_sum_is_infinite_are_judged():
+def test_very_large_and_very_small_numbers_are_judged():
     assert detect_record(record([10**40] * 8))["verdict"] == "unchanged"
-    assert detect_record(record([1.5e308] * 8))["verdict"] == "unchanged"
+    assert detect_record(record([[10**25, 1e25], [10**25], [10**25] * 3] * 4))["verdict"] == "unchanged"
+    (found,) = detect_record(record([1e-100] * 10 + [1e100] * 10))["regressions"]
+    assert found["magnitude_pct"] == pytest.approx(1e202, rel=0.01)
 
 
 def test_both_names_of_a_direction_mean_the_same():
@@ -147,6 +155,29 @@ def test_the_last_commit_has_a_verdict_and_a_reason():
     assert verdict == "suspect" and "so far in this run alone" in why
     verdict, why = said_of([10.0, 10.1, 9.9] * 10 + [13.0, 13.1, 12.9, 13.0, 13.1])
     assert verdict == "regression" and "index 30" in why
+
+
+def test_a_regression_that_ended_says_where():
+    there, back = record([10.0] * 30 + [13.0] * 10), record([10.0] * 30 + [13.0] * 10 + [10.0] * 10)
+    assert [found["ended"] for found in detect_record(there)["regressions"]] == [None]
+    assert [found["ended"] for found in detect_record(back)["regressions"]] == [40]
+
+
+def test_an_open_regression_whose_runs_are_too_unsteady_says_what_it_would_see_beside_it():
+    levels = [(20, 5), (55, 3), (58, 3), (220, 4), (46, 5), (55.2, 8)]
+    rng = np.random.default_rng(0)
+    values = [level * float(np.exp(0.003 * rng.standard_normal())) for level, runs in levels for _ in range(runs)]
+    answer = detect_record(record(values))
+    assert answer["verdict"] == "regression" and answer["sees_pct"] > 100
+    assert f"too unsteady to see another step of less than {answer['sees_pct']:.1f} % within 8 runs" in answer["why"]
+
+
+def test_a_value_better_than_its_band_is_not_called_within_it():
+    values = history(1, size=0, noise=0.003, n=40)
+    answer = detect_record(record([*values, 0.97 * values[-1]]))
+    assert (
+        answer["verdict"] == "unchanged" and "outside the band, but by less than the 5.0 % that count" in answer["why"]
+    )
 
 
 def test_a_series_that_is_too_unsteady_says_what_it_would_see():
