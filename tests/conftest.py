@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import psutil
@@ -259,6 +260,15 @@ def served(app: FastAPI, engine: Engine, config: ServiceConfig) -> Iterator[Live
 def serve_app() -> ServeApp:
     """Serves any application on a free port: `with serve_app(app, engine, config) as server`."""
     return served
+
+
+@pytest.fixture(scope="session")
+def schemathesis() -> ModuleType:
+    """Asks what a document of OpenAPI promises. To import it takes seconds that only its tests wait for; they want it
+    ahead of a server: Python 3.11.2 may fail to parse a module while another thread parses (fixed in 3.11.5)."""
+    import schemathesis.checks
+
+    return schemathesis
 
 
 @pytest.fixture

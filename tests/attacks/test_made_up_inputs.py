@@ -46,9 +46,9 @@ def who_may() -> dict[str, set[str]]:
     }
 
 
-def test_no_input_breaks_the_service_or_gets_anybody_further_than_their_role(server: LiveServer) -> None:
-    import schemathesis  # here, or every process that collects tests waits for it
-
+def test_no_input_breaks_the_service_or_gets_anybody_further_than_their_role(
+    schemathesis: Any, server: LiveServer
+) -> None:
     allowed, there, everybody = who_may(), fill(server), headers_of_everybody(server)
     answered, broken = Counter[int](), list[str]()
     line = kept_open()

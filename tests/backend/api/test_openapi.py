@@ -20,16 +20,13 @@ PATH = {"series_id": 1, "regression_id": 1, "name": "w1", "run_id": run_document
 
 
 @pytest.fixture(scope="module")
-def promised(seeded: Any) -> Any:
-    import schemathesis  # here, or every process that collects tests waits for it
-
+def promised(schemathesis: Any, seeded: Any) -> Any:
     schemathesis.checks.load_all_checks()
     return schemathesis.openapi.from_url(f"{seeded.url}/openapi.json", timeout=PATIENCE_S)
 
 
-def test_the_document_keeps_its_word(seeded: Any, promised: Any) -> None:
-    from schemathesis import checks
-
+def test_the_document_keeps_its_word(schemathesis: Any, seeded: Any, promised: Any) -> None:
+    checks = schemathesis.checks
     headers = {"Authorization": f"Bearer {seeded.token('admin')}"}
     kept = [
         checks.not_a_server_error,
