@@ -227,23 +227,8 @@ def returned(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | None
             if onset < 1:
                 continue
             after = middle(y[onset:])
-            return _ended(where, onset, model.level, after, policy)
+            return Change.at(where, onset, model.level, after, policy.evidence_improvement)
     return None
-
-
-def _ended(where: Ints, onset: int, before: float, after: float, policy: Policy) -> Change:
-    """The end of an open regression at exactly this run of the segment; levels are logarithms of cost."""
-    return Change(
-        onset=int(where[onset]),
-        first=int(where[onset]),
-        last=int(where[onset]),
-        last_good=int(where[onset - 1]),
-        detected=int(where[-1]),
-        size=after - before,
-        before=before,
-        after=after,
-        evidence=policy.evidence_improvement,
-    )
 
 
 def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
@@ -259,7 +244,7 @@ def over_at_once(d: Memory, policy: Policy) -> tuple[Change | None, bool]:
     wanted = policy.fixed_runs if is_clear else max(policy.fixed_runs, d.least(policy))
     if back < wanted or (after - before >= math.log1p(policy.min_change) and back < LONGEST_DOUBT):
         return None, True
-    return _ended(where, onset, noise.level, after, policy), True
+    return Change.at(where, onset, noise.level, after, policy.evidence_improvement), True
 
 
 def over_unseen(d: Memory, policy: Policy) -> Change | None:
@@ -321,7 +306,11 @@ def over_by_now(d: Memory, y: Floats, where: Ints, policy: Policy) -> Change | N
     if upper - opened.before >= wanted:
         return None
     at = int(np.argmax(np.cumsum(y - 0.5 * (opened.after + now)))) + 1
-    return _ended(where, at, opened.after, now, policy) if at <= len(y) - policy.fixed_runs else None
+    return (
+        Change.at(where, at, opened.after, now, policy.evidence_improvement)
+        if at <= len(y) - policy.fixed_runs
+        else None
+    )
 
 
 def _wanted(opened: Opened, policy: Policy) -> float:

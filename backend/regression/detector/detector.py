@@ -280,17 +280,7 @@ class Detector(Memory):
         before, after = middle(self.segment[:at]), middle(self.segment[at:])
         if after <= before:
             return None
-        change = Change(
-            onset=int(self.places[at]),
-            first=int(self.places[at]),
-            last=int(self.places[at]),
-            last_good=int(self.places[at - 1]),
-            detected=int(self.places[-1]),
-            size=after - before,
-            before=before,
-            after=after,
-            evidence=policy.evidence_regression,
-        )
+        change = Change.at(self.places, at, before, after, policy.evidence_regression)
         return self._accept(self.segment, self.places, change, policy)
 
     def forget(self, onset: int) -> None:

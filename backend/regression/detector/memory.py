@@ -41,6 +41,21 @@ class Change:
     fixed: tuple[Opened, ...] = ()
     """Regressions that ended here, because the level returned."""
 
+    @classmethod
+    def at(cls, places: Ints, run: int, before: float, after: float, evidence: float) -> Change:
+        """A change that began at exactly this run of those at these places, and is accepted at the last of them."""
+        return cls(
+            onset=int(places[run]),
+            first=int(places[run]),
+            last=int(places[run]),
+            last_good=int(places[run - 1]),
+            detected=int(places[-1]),
+            size=after - before,
+            before=before,
+            after=after,
+            evidence=evidence,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:

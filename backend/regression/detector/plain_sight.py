@@ -148,23 +148,8 @@ def plain_step(y: Floats, where: Ints, policy: Policy, *, opened: bool = False) 
                 continue
             if runs < SHORT_EXCURSION and _ends_an_excursion(y[: onset - runs], before, after):
                 continue
-            return _seen(where, onset, before, after, policy)
+            return Change.at(where, onset, before, after, 2 * policy.evidence_regression)
     return None
-
-
-def _seen(where: Ints, onset: int, before: float, after: float, policy: Policy) -> Change:
-    """A step that is beyond doubt, at exactly this run of the segment; levels are logarithms of cost."""
-    return Change(
-        onset=int(where[onset]),
-        first=int(where[onset]),
-        last=int(where[onset]),
-        last_good=int(where[onset - 1]),
-        detected=int(where[-1]),
-        size=after - before,
-        before=before,
-        after=after,
-        evidence=2 * policy.evidence_regression,
-    )
 
 
 def second_level(y: Floats, policy: Policy) -> int | None:
@@ -196,7 +181,9 @@ def second_step(y: Floats, where: Ints, policy: Policy, *, opened: bool) -> Chan
         return None
     before, after, runs = middle(y[:onset]), middle(y[onset:]), len(y) - onset
     ends = policy.fixed_runs if after < before and opened else 0
-    return _seen(where, onset, before, after, policy) if runs >= max(SIDE, policy.sustained_runs, ends) else None
+    if runs < max(SIDE, policy.sustained_runs, ends):
+        return None
+    return Change.at(where, onset, before, after, 2 * policy.evidence_regression)
 
 
 def _separate(reference: Floats, block: Floats, before: float, after: float, deviations: float) -> bool:

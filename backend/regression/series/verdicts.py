@@ -89,8 +89,8 @@ def _more_numbers(
     limits: Limits, verdict: Verdict, accepted: Change | None, suspect: Suspect | None
 ) -> dict[str, float]:
     """What is said only of a series that is too unsteady, only of a suspect, and only of an accepted change."""
-    is_said = limits.sees is not None and (verdict is Verdict.UNSTEADY or limits.opened)
-    more = {"sees": limits.sees} if is_said and limits.sees is not None else {}
+    sees = limits.sees if verdict is Verdict.UNSTEADY or limits.opened else None
+    more = {} if sees is None else {"sees": sees}
     if suspect is not None:
         more["suspect_runs"] = float(suspect.runs)
     return more if accepted is None else {**more, "evidence": accepted.evidence, "step": math.expm1(accepted.size)}
