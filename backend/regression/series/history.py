@@ -17,9 +17,9 @@ from backend.regression.detector.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_all
 from backend.regression.series.noisy import REPLICATED_RUNS, with_variance
-from backend.regression.series.run_numbers import numbers_of
+from backend.regression.series.run_numbers import Columns, as_stored, costs_of
 from backend.regression.series.verdicts import events_of
-from backend.regression.terms import ChangePoint, ChangeState, PointLike, SeriesKind
+from backend.regression.terms import ChangePoint, ChangeState, Direction, PointLike, SeriesKind
 
 REPORTED_STATES = (ChangeState.CONFIRMED, ChangeState.FIXED)
 
@@ -45,30 +45,43 @@ class History:
 def enter(points: Sequence[PointLike], kind: SeriesKind) -> History:
     """A history, to be replayed. Raises ValueError where a value has no relative change, or a point no values; where
     there are several workers, only `replay` does."""
-    within, runs, replicated_from = 0.0, 0, len(points)
     # Counters cost little; a worker that joins later is calibrated run by run.
     if kind.exact or len({point.worker for point in points}) > 1:
         nothing = np.empty(0)
         none = nothing.astype(np.int64)
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
-    numbers = numbers_of(points, kind.direction)
+    return enter_columns(Columns.of(points), kind)
+
+
+def enter_columns(runs: Columns, kind: SeriesKind) -> History:
+    """The same of a series that is not exact, measured by one worker. Raises ValueError where a value has no relative
+    change."""
+    size = len(runs.places)
+    costs, variances = costs_of(runs, np.full(size, 1.0 if kind.direction is Direction.LOWER else -1.0))
+    squares, replicated_from = _spreads(runs.processes.tolist(), variances.tolist())
+    return History(
+        kind=kind,
+        size=size,
+        points=(),
+        costs=as_stored(costs),
+        places=runs.places,
+        squares=np.array(squares),
+        processes=runs.processes,
+        replicated_from=replicated_from,
+    )
+
+
+def _spreads(processes: Sequence[int], variances: Sequence[float]) -> tuple[list[float], int]:
+    """The usual spread of processes by each run, squared; and the first run by which it is known."""
+    within, runs, replicated_from = 0.0, 0, len(processes)
     squares = []
-    for number, (count, variance) in enumerate(zip(numbers.processes, numbers.variances, strict=True)):
+    for number, (count, variance) in enumerate(zip(processes, variances, strict=True)):
         if count > 1:
             within, runs = with_variance(within, runs, variance)
             if runs == REPLICATED_RUNS:
                 replicated_from = number
         squares.append(within * within)
-    return History(
-        kind=kind,
-        size=len(points),
-        points=(),
-        costs=np.array(numbers.stored),
-        places=np.array([point.position for point in points], dtype=np.int64),
-        squares=np.array(squares),
-        processes=np.array(numbers.processes, dtype=np.int64),
-        replicated_from=replicated_from,
-    )
+    return squares, replicated_from
 
 
 def replay(history: History, policy: Policy) -> list[ChangePoint]:

@@ -6,14 +6,14 @@ detector sees of a run does not depend on the way it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
 from backend.regression.cost import log_costs
-from backend.regression.detector.density import Floats
+from backend.regression.detector.density import Floats, Ints
 from backend.regression.terms import Direction, PointLike
 
 
@@ -46,6 +46,43 @@ class RunNumbers:
         ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """N runs of one worker, in order, without a record of each."""
+
+    places: Ints
+    """Their positions (N)."""
+    processes: Ints
+    """How many values each has, at least one (N)."""
+    values: Floats
+    """Of their processes, one run after another, in the metric's unit."""
+
+    @classmethod
+    def of(cls, points: Sequence[PointLike]) -> Columns:
+        """Raises ValueError where a point has no values."""
+        processes = np.array([len(point.values) for point in points], dtype=np.int64)
+        if not processes.all():
+            raise ValueError(f"point at position {points[int(processes.argmin())].position} has no values")
+        values = list(chain.from_iterable([point.values for point in points]))
+        places = np.array([point.position for point in points], dtype=np.int64)
+        return cls(places, processes, np.array(values, dtype=np.float64))
+
+    def that_have_costs(self) -> Columns:
+        """Those of which every value is above 0: a change is a ratio of costs."""
+        if not len(self.values) or self.values.min() > 0:
+            return self
+        firsts = self.processes.cumsum() - self.processes
+        kept = np.minimum.reduceat(self.values, firsts) > 0
+        return Columns(self.places[kept], self.processes[kept], self.values[np.repeat(kept, self.processes)])
+
+    def by_count(self) -> Iterator[tuple[Ints, Ints]]:
+        """The runs that have as many processes as each other (n), and where their values are (n, count)."""
+        firsts = self.processes.cumsum() - self.processes
+        for count in set(self.processes.tolist()):
+            runs = np.flatnonzero(self.processes == count)
+            yield runs, firsts[runs][:, None] + np.arange(count)
+
+
 def numbers_of_each(series: Sequence[tuple[Sequence[PointLike], Direction]]) -> list[RunNumbers]:
     """The numbers of the points of each series; raises ValueError where a value has no relative change, or a point
     has no values."""
@@ -63,25 +100,36 @@ def numbers_of(points: Sequence[PointLike], direction: Direction) -> RunNumbers:
 
 
 def _numbers_of(points: Sequence[PointLike], signs: Floats) -> RunNumbers:
-    processes = np.array([len(point.values) for point in points], dtype=np.int64)
-    if not processes.all():
-        raise ValueError(f"point at position {points[int(processes.argmin())].position} has no values")
-    values = list(chain.from_iterable([point.values for point in points]))
+    runs = Columns.of(points)
+    medians = np.empty(len(points))
+    for these, cells in runs.by_count():
+        medians[these] = _middle(np.sort(runs.values[cells]))
+    costs, variances = costs_of(runs, signs)
+    return RunNumbers(
+        medians.tolist(), costs.tolist(), as_stored(costs).tolist(), variances.tolist(), runs.processes.tolist()
+    )
+
+
+def costs_of(runs: Columns, signs: Floats) -> tuple[Floats, Floats]:
+    """What is typical of the log costs of each run's processes, and their variance (N); `signs`: 1 where lower is
+    better, else -1 (N). Raises ValueError where a value has no relative change."""
+    values = runs.values.tolist()
     logs = np.array(log_costs(values, Direction.LOWER) if values else [])
-    measured, firsts = np.array(values, dtype=np.float64), processes.cumsum() - processes
-    medians, costs, variances = np.empty(len(points)), np.empty(len(points)), np.zeros(len(points))
-    for count in set(processes.tolist()):
-        runs = np.flatnonzero(processes == count)
-        cells = firsts[runs][:, None] + np.arange(count)
-        raw = signs[runs][:, None] * logs[cells]
+    costs, variances = np.empty(len(signs)), np.zeros(len(signs))
+    for these, cells in runs.by_count():
+        count = cells.shape[1]
+        raw = signs[these][:, None] * logs[cells]
         cut = max(1, count // 4) if count > 2 else 0
-        medians[runs] = _middle(np.sort(measured[cells]))
-        costs[runs] = _added(np.sort(raw)[:, cut : count - cut]) / (count - 2 * cut)
+        costs[these] = _added(np.sort(raw)[:, cut : count - cut]) / (count - 2 * cut)
         if count > 1:
             away = raw - (_added(raw) / count)[:, None]
-            variances[runs] = _added(away * away) / (count - 1)
-    stored = costs.astype(np.float32).astype(np.float64)
-    return RunNumbers(medians.tolist(), costs.tolist(), stored.tolist(), variances.tolist(), processes.tolist())
+            variances[these] = _added(away * away) / (count - 1)
+    return costs, variances
+
+
+def as_stored(costs: Floats) -> Floats:
+    """As a state holds them, in single precision."""
+    return costs.astype(np.float32).astype(np.float64)
 
 
 def _middle(rows: Floats) -> Floats:

@@ -18,6 +18,8 @@ from backend.records import uncollected
 from backend.regression.grouping import SeriesChange
 from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
+from backend.regression.series.history import History
+from backend.regression.series.run_numbers import Columns
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
 from backend.regression.what_if import ListedRegression, is_same, regressions_after
 from backend.services.base import projects
@@ -35,7 +37,7 @@ from backend.store.regressions import regressions as regression_store
 
 SHOWN = 100
 MOST_PREVIEWED = 200_000
-"""Points that one preview judges with each policy: two or three seconds of work at first, and one while the histories
+"""Points that one preview judges with each policy: a second or two of work at first, and half of it while the histories
 are in memory. If there are more, a sample of the series is judged."""
 AT_A_TIME = 20
 
@@ -246,25 +248,37 @@ def _histories(
         batch = ids[start : start + AT_A_TIME]
         decisions = regression_store.decisions(c, batch)
         missing = [series_id for series_id in batch if series_id not in known]
-        watched = (
-            {w.series.id: w for w in store.watched_since(c, project_id, period.since, ids=missing)} if missing else {}
-        )
-        stored = _points(c, watched.values())
+        if missing:
+            known.update(_entered(c, store.watched_since(c, project_id, period.since, ids=missing)))
         for series_id in batch:
-            if series_id in watched:
-                known[series_id] = _entered(watched[series_id], stored[series_id])
             if series_id in known:
                 yield known[series_id], [decision for decision in decisions if decision.series_id == series_id]
 
 
-def _entered(w: Watched, stored: Sequence[series_points.StoredPoint]) -> EnteredHistory:
-    return EnteredHistory(w, history.enter([point for point in stored if w.series.can_judge(point)], w.series.kind))
+def _entered(c: Connection, watched: Collection[Watched]) -> dict[int, EnteredHistory]:
+    """Their histories. What is a ratio of costs, and measured by one worker, is never made into records: those of
+    200,000 points take as long as judging them."""
+    columns = series_points.load_columns(c, _stretches(w for w in watched if not w.series.exact), before=POINTS_BEFORE)
+    stored = _points(c, [w for w in watched if w.series.id not in columns])
+    return {
+        w.series.id: EnteredHistory(w, _history(w, columns.get(w.series.id), stored.get(w.series.id, ())))
+        for w in watched
+    }
+
+
+def _history(w: Watched, columns: Columns | None, stored: Sequence[series_points.StoredPoint]) -> History:
+    if columns is not None:
+        return history.enter_columns(columns.that_have_costs(), w.series.kind)
+    return history.enter([point for point in stored if w.series.can_judge(point)], w.series.kind)
 
 
 def _points(c: Connection, watched: Collection[Watched]) -> dict[int, list[series_points.StoredPoint]]:
     """Of each series the points of the stretch, and enough of those before it."""
-    stretches = {w.series.id: (w.first_position, series_points.NO_LIMIT) for w in watched}
-    return series_points.load_stretches(c, stretches, before=POINTS_BEFORE) if stretches else {}
+    return series_points.load_stretches(c, _stretches(watched), before=POINTS_BEFORE) if watched else {}
+
+
+def _stretches(watched: Iterable[Watched]) -> dict[int, tuple[int, int]]:
+    return {w.series.id: (w.first_position, series_points.NO_LIMIT) for w in watched}
 
 
 def _policy_of(it: Gate, book: PolicyBook) -> Policy:

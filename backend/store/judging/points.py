@@ -13,6 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.records import record
+from backend.regression.series.run_numbers import Columns
 from backend.store.base import wire
 
 
@@ -42,9 +43,18 @@ class StoredPoint:
         return replace(other, pooled=(*self.runs, *other.runs), values=(*self.values, *other.values))
 
 
+# Of the series u.id the judgements from u.around to u.until, and some before them.
+_STANDING = """
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around
+     ORDER BY position DESC LIMIT %(before)s)
+    UNION ALL
+    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
+     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
+       AND position BETWEEN u.around AND u.until)"""
 # The series, the fields of a StoredPoint but the first, and the values of a point of several runs. Those of one run
 # come by themselves.
-_POINTS = """
+_POINTS = f"""
 SELECT j.series_id, j.position, k.sha AS commit, j.commit_id, j.run_id, j.measured_at, j.value,
        j.runs AS pooled, coalesce(w.name, '') AS worker,
        CASE WHEN j.runs IS NOT NULL THEN (
@@ -58,14 +68,7 @@ FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, aroun
 CROSS JOIN LATERAL (
   SELECT *, CASE WHEN detail ? 'runs' THEN (
               SELECT array_agg(x) FROM jsonb_array_elements_text(detail -> 'runs') AS x) END AS runs
-  FROM (
-    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
-     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL AND position < u.around
-     ORDER BY position DESC LIMIT %(before)s)
-    UNION ALL
-    (SELECT series_id, position, commit_id, run_id, measured_at, value, detail FROM judgement
-     WHERE series_id = u.id AND superseded_at IS NULL AND branch_id IS NULL
-       AND position BETWEEN u.around AND u.until)) AS standing) AS j
+  FROM ({_STANDING}) AS standing) AS j
 JOIN commit k ON k.id = j.commit_id
 JOIN run r ON r.id = j.run_id
 LEFT JOIN worker w ON w.id = r.worker_id
@@ -101,19 +104,22 @@ def load_stretches(
     c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int
 ) -> dict[int, list[StoredPoint]]:
     """Of each series the points from one position until another, and the `before` points ahead of them, in order."""
-    wanted = {
-        "ids": list(stretches),
-        "around": [around for around, _ in stretches.values()],
-        "until": [until for _, until in stretches.values()],
-        "before": before,
-    }
-    (rows,) = wire.send(c, (_POINTS, wanted))
+    (rows,) = wire.send(c, (_POINTS, _wanted(stretches, before)))
     values = _values(c, rows)
     points: dict[int, list[StoredPoint]] = {series_id: [] for series_id in stretches}
     for series_id, mine in groupby(rows, itemgetter(0)):
         own = values.get(series_id, {})
         points[series_id] = _pooled([StoredPoint(row[-1] or own.get(row[4]) or (row[6],), *row[1:-1]) for row in mine])
     return points
+
+
+def _wanted(stretches: Mapping[int, tuple[int, int]], before: int) -> dict[str, Any]:
+    return {
+        "ids": list(stretches),
+        "around": [around for around, _ in stretches.values()],
+        "until": [until for _, until in stretches.values()],
+        "before": before,
+    }
 
 
 def _values(c: Connection, rows: wire.Rows) -> dict[int, dict[str, Sequence[float]]]:
@@ -128,6 +134,46 @@ def _by_run(row: Any, names: Sequence[str]) -> dict[str, Sequence[float]]:
     numbers = np.frombuffer(row.numbers, _SENT)["number"].tolist()
     ends = pairwise(accumulate(row.counts, initial=0))
     return {names[run - 1]: numbers[start:end] for run, (start, end) in zip(row.runs, ends, strict=True)}
+
+
+# The same values, each beside its position, of the series that can be told without a record of each point.
+_COLUMNS = f"""
+WITH standing AS MATERIALIZED (
+  SELECT j.* FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
+  CROSS JOIN LATERAL ({_STANDING}) AS j
+),
+measured AS (
+  SELECT u.run_id, x.series_id, x.processes
+  FROM (SELECT DISTINCT run_id, measured_at FROM standing) AS u
+  CROSS JOIN LATERAL (
+    SELECT series_id, processes FROM measurement
+    WHERE run_id = u.run_id AND measured_at = u.measured_at AND series_id = ANY(%(ids)s::int[])
+    OFFSET 0) AS x
+)
+SELECT series_id, string_agg(int4send(position), ''::bytea ORDER BY position) AS places,
+       string_agg(int4send(cardinality(processes)), ''::bytea ORDER BY position) AS counts,
+       string_agg(substr(array_send(processes), 21), ''::bytea ORDER BY position) AS numbers
+FROM (
+  SELECT j.series_id, j.position, j.detail, r.worker_id, coalesce(m.processes, ARRAY[j.value]) AS processes
+  FROM standing j JOIN run r ON r.id = j.run_id
+  LEFT JOIN measured m ON m.run_id = j.run_id AND m.series_id = j.series_id) AS point
+GROUP BY series_id
+HAVING count(DISTINCT position) = count(*) AND NOT bool_or(detail ? 'runs')
+  AND count(DISTINCT coalesce(worker_id, 0)) = 1
+"""
+
+
+def load_columns(c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int) -> dict[int, Columns]:
+    """The same points as columns. Left out: a series of several workers, or with a point of several runs."""
+    (rows,) = wire.send(c, (_COLUMNS, _wanted(stretches, before)))
+    return {
+        row.series_id: Columns(
+            places=np.frombuffer(row.places, ">i4").astype(np.int64),
+            processes=np.frombuffer(row.counts, ">i4").astype(np.int64),
+            values=np.frombuffer(row.numbers, _SENT)["number"].astype(np.float64),
+        )
+        for row in rows
+    }
 
 
 def _pooled(points: list[StoredPoint]) -> list[StoredPoint]:

@@ -24,13 +24,13 @@ def slower(connection: Connection) -> Loom:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The series whose points are read."""
     found: list[int] = []
-    load = series_points.load_stretches
+    load = series_points.load_columns
 
     def counted(c, stretches, **more):
         found.extend(stretches)
         return load(c, stretches, **more)
 
-    monkeypatch.setattr(series_points, "load_stretches", counted)
+    monkeypatch.setattr(series_points, "load_columns", counted)
     return found
 
 
@@ -48,6 +48,14 @@ def test_the_next_preview_reads_nothing_again_and_says_what_it_would_have_said(
     monkeypatch.setattr(what_if, "HISTORIES", EnteredHistories())
     assert [told(slower, size) for size in (0.03, 0.06, 0.02)] == first == [[12], [], [12]]
     assert len(reads) == 2
+
+
+def test_records_tell_what_columns_tell(slower: Loom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A series of several workers is read as records."""
+    first = [told(slower, size) for size in (0.03, 0.06, 0.02)]
+    monkeypatch.setattr(what_if, "HISTORIES", EnteredHistories())
+    monkeypatch.setattr(series_points, "load_columns", lambda *_, **__: {})
+    assert [told(slower, size) for size in (0.03, 0.06, 0.02)] == first == [[12], [], [12]]
 
 
 def test_a_run_that_comes_between_is_seen_by_the_next_preview(slower: Loom) -> None:

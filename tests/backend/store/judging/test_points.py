@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from backend.store.judging.points import last_point, load_points, load_stretches
+from backend.regression.series.run_numbers import Columns
+from backend.store.judging.points import NO_LIMIT, last_point, load_columns, load_points, load_stretches
 from tests.backend.services.loom import Loom
 
 
@@ -55,3 +56,40 @@ def test_a_point_is_told_by_its_value_where_no_processes_are_stored(connection: 
     loom.rows("UPDATE measurement SET processes = NULL WHERE run_id = 'RUN-000000' RETURNING 1")
     bare, full = load_points(connection, [series], around=0, before=0)[series]
     assert bare.values == (bare.value,) and len(full.values) > 1
+
+
+def columns(connection: Connection, *series: int, around: int = 0, before: int = 0) -> dict[int, list[list[float]]]:
+    read = load_columns(connection, {each: (around, NO_LIMIT) for each in series}, before=before)
+    return {number: told(each) for number, each in read.items()}
+
+
+def told(runs: Columns) -> list[list[float]]:
+    return [runs.places.tolist(), runs.processes.tolist(), runs.values.tolist()]
+
+
+def test_columns_say_what_the_points_say(connection: Connection) -> None:
+    loom = Loom(connection)
+    for position in range(6):
+        loom.deliver(
+            loom.run_of(position, [loom.measurement(m, 9.0, seed=position) for m in ("step_ms", "forward_ms")])
+        )
+    loom.rows("UPDATE measurement SET processes = NULL WHERE run_id = 'RUN-000003' RETURNING 1")
+    series = [number for (number,) in loom.rows("SELECT id FROM series ORDER BY id")]
+    points = load_points(connection, series, around=2, before=1)
+    assert columns(connection, *series, around=2, before=1) == {
+        number: told(Columns.of(points[number])) for number in series
+    }
+    assert columns(connection, *series)[series[0]][1] == [5, 5, 5, 1, 5, 5]
+
+
+def test_series_with_points_of_several_runs_or_workers_have_no_columns(connection: Connection) -> None:
+    loom = Loom(connection)
+    loom.history([9.0] * 4)
+    (series,) = loom.rows("SELECT id FROM series")[0]
+    assert set(columns(connection, series, series + 1)) == {series}
+    again = loom.run_of(2, [loom.measurement("step_ms", 9.0, seed=7)], id="RUN-AGAIN")
+    loom.deliver(again)
+    assert columns(connection, series) == {}
+    assert set(columns(connection, series, around=3)) == {series}
+    loom.run(4, 9.0, worker="box-02")
+    assert columns(connection, series, around=3) == {}
