@@ -172,12 +172,19 @@ def tables() -> str:
             ]
             for place, column in zip(_column_lines(call), table.columns, strict=True):
                 kind = str(column.type.compile(dialect)).lower() + ("" if column.nullable else ", not null")
-                leads = [f"references `{key.target_fullname}`" for key in column.foreign_keys]
+                leads = [
+                    f"references `{key.target_fullname}`"
+                    for key in column.foreign_keys
+                    if key.column.name == "id"  # a reference within a project has the project in it as well
+                ]
                 about = _comment_beside(said, place) or ("key" if column.primary_key and not leads else "")
                 said_of_it = "; ".join(filter(None, [*leads, about]))
                 lines.append(f"| `{column.name}` | {kind} | {said_of_it} |".replace(" |  |", " | |"))
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+MAKE_COLUMNS = ("Column", "at", "in_key", "project_in_key")
 
 
 def _assigned_calls(module: ast.Module) -> list[tuple[str, ast.Call]]:
@@ -195,7 +202,7 @@ def _column_lines(table: ast.Call) -> list[int]:
     return [
         part.lineno
         for part in table.args
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in ("Column", "at")
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in MAKE_COLUMNS
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ DUMP = Path(__file__).with_name("migrations") / "0.1.0.sql.gz"
 SAID: dict[str, str] = {
     "judgements": """SELECT id, series_id, run_id, commit_id, position, value, verdict, onset, change, change_low,
                             change_high, baseline, band_low, band_high, smoothed, anchor, anchor_change, have, need,
-                            regression_id, policy_version, judged_at, superseded_at, detail - 'red' AS detail
+                            regression_id, policy_version, judged_at, superseded_at, {explained} AS detail
                      FROM judgement ORDER BY id""",
     "red": "SELECT id FROM judgement WHERE {red} ORDER BY id",
     "regressions": """SELECT id, state, kind, cause, evidence, first_bad_position, last_good_position,
@@ -36,9 +36,21 @@ SAID: dict[str, str] = {
 }
 
 
-def said(c: Connection, *, red: str = "red") -> dict[str, list[Any]]:
+AT_FIRST = {"red": "(detail ->> 'red')::boolean", "explained": "detail - 'red'"}
+"""How 0.1.0 stored what has columns of its own now."""
+NOW = {
+    "red": "red",
+    "explained": """jsonb_strip_nulls(jsonb_build_object(
+        'reason', reason, 'since_position', since_position, 'noise', noise, 'minimum_detectable_effect',
+        minimum_detectable_effect, 'n_baseline', n_baseline, 'numbers', nullif(coalesce(detail -> 'numbers', '{}') ||
+          jsonb_strip_nulls(jsonb_build_object('min_change', min_change, 'runs_of_level', runs_of_level,
+            'worker_offset', worker_offset, 'sustained_runs', sustained_runs)), '{}'))) || (detail - 'numbers')""",
+}
+
+
+def said(c: Connection, stored: Mapping[str, str] = NOW) -> dict[str, list[Any]]:
     """Everything that was told to anybody."""
-    return {what: [tuple(row) for row in c.execute(text(sql.format(red=red)))] for what, sql in SAID.items()}
+    return {what: [tuple(row) for row in c.execute(text(sql.format(**stored)))] for what, sql in SAID.items()}
 
 
 @contextmanager

@@ -109,6 +109,8 @@ def make_ready(url: str) -> None:
             administration.dispose()
         try:
             schema.upgrade_while_in_use(engine)
+        except schema.SetTooLow as found:
+            raise Refusal(str(found)) from None
         except schema.LockHeld as held:
             raise Refusal(
                 f"{held}: end the transaction that holds it (pg_stat_activity shows it), then go on"

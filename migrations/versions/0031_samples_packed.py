@@ -6,7 +6,7 @@ Revises: 0030
 Rows keep what they have; those that come from now on have their samples packed. The key that began with the series put
 the rows of a run into as many pages as it has series, and left the pages half empty. The new one is built while results
 wait: a second or two for each million measurements. Who cannot wait builds it before, partition by partition, under
-the name that is looked for here (docs/operations.md).
+the name that is looked for here.
 """
 
 import sqlalchemy as sa

@@ -160,8 +160,9 @@ def test_markup_stays_text_on_every_page(server: LiveServer, browser: Browser, t
             "UPDATE project SET sync_error = :evil",
             """INSERT INTO pull_request (project_id, number, title, author, state, is_fork, head_sha, base_ref, error)
                SELECT id, 7, :evil, :evil, 'open', true, :evil, :evil, :evil FROM project""",
-            """INSERT INTO run_event (run_id, at, kind, detail)
-               SELECT id, :now, 'log', jsonb_build_object('lines', jsonb_build_array(CAST(:evil AS text))) FROM run""",
+            """INSERT INTO run_event (run_id, project_id, at, kind, detail)
+               SELECT id, project_id, :now, 'log', jsonb_build_object('lines', jsonb_build_array(CAST(:evil AS text)))
+               FROM run""",
         ):
             c.execute(text(statement), values)
         series = c.scalars(text("SELECT id FROM series")).all()

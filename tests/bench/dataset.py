@@ -63,8 +63,8 @@ FROM (SELECT n, CAST(:started AS timestamptz) + n * CAST(:spacing AS interval) A
       FROM generate_series(0, :commits - 1) AS n) AS c
 """
 _BRANCH_COMMITS = """
-INSERT INTO branch_commit (branch_id, position, commit_id)
-SELECT :branch, row_number() OVER (ORDER BY id) - 1, id FROM commit WHERE project_id = :project
+INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+SELECT :branch, :project, row_number() OVER (ORDER BY id) - 1, id FROM commit WHERE project_id = :project
 """
 _RUNS = """
 INSERT INTO run (id, project_id, commit_id, testbed_id, suite, suite_version, branch_name, state, status,
@@ -77,8 +77,8 @@ FROM branch_commit b JOIN commit c ON c.id = b.commit_id, generate_series(1, :su
 WHERE b.branch_id = :branch ORDER BY b.position
 """
 _RESULTS = """
-INSERT INTO result (run_id, index, benchmark, variant, variant_key, preset, status, correctness_state)
-SELECT r.id, v - 1, r.suite || '.layer', jsonb_build_object('rung', v), 'rung=' || v, 'full', 'ok', 'pass'
+INSERT INTO result (run_id, project_id, index, benchmark, variant, variant_key, preset, status, correctness_state)
+SELECT r.id, r.project_id, v - 1, r.suite || '.layer', jsonb_build_object('rung', v), 'rung=' || v, 'full', 'ok', 'pass'
 FROM run r, generate_series(1, :variants) AS v WHERE r.project_id = :project ORDER BY r.commit_id
 """
 _SERIES = """
@@ -111,17 +111,19 @@ WHERE bad.branch_id = :branch AND bad.position % 10 = 5 ORDER BY bad.position
 """
 # Regressions were numbered in order of their onset.
 _JUDGED = """
-INSERT INTO judgement (measured_at, series_id, position, commit_id, run_id, value, verdict, onset, red, change,
-                       change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low, smoothed_high,
-                       anchor, anchor_change, have, need, regression_id, detail, policy_version)
-SELECT started_at, series_id, position, commit_id, run_id, level * (1 + step + noise),
+INSERT INTO judgement (project_id, measured_at, series_id, position, commit_id, run_id, value, verdict, onset, red,
+                       change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
+                       smoothed_high, anchor, anchor_change, have, need, regression_id, reason, noise,
+                       minimum_detectable_effect, n_baseline, min_change, runs_of_level, worker_offset, sustained_runs,
+                       policy_version)
+SELECT :project, started_at, series_id, position, commit_id, run_id, level * (1 + step + noise),
        CASE WHEN position < 5 THEN 'insufficient' WHEN bad THEN 'regression'
             WHEN noise > 0.0195 THEN 'suspect' WHEN noise < -0.0198 THEN 'improvement' ELSE 'unchanged' END,
        bad AND since % (10 * :groups) = 0, bad, step + noise, step + noise - 0.01, step + noise + 0.01,
        level, level * 0.97, level * 1.03, level * (1 + step), level * (1 + step) * 0.99, level * (1 + step) * 1.01,
        level, step, CASE WHEN position < 5 THEN position END, CASE WHEN position < 5 THEN 5 - position END,
        CASE WHEN bad THEN :first_regression + (position - since % (10 * :groups) - 5) / 10 END,
-       '{"reason": "within_band", "numbers": {"noise": 0.011, "z": 0.4}}', 'bench'
+       'within_band', 0.0025, 0.0105, 400, 0.05, 423, 0, 3, 'bb1f648ee475'
 FROM (
   SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,
          since, bad, CASE WHEN bad THEN 0.08 ELSE 0 END AS step, (random() + random() - 1) * 0.02 AS noise
@@ -133,15 +135,16 @@ FROM (
 ) AS point
 """
 _MEASURED = """
-INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes)
-SELECT series_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants, 0, value,
+INSERT INTO measurement (series_id, project_id, run_id, measured_at, commit_id, result_index, measurement_index, value,
+                         processes)
+SELECT series_id, project_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants, 0, value,
        ARRAY[value * 0.999, value, value, value, value * 1.001]
 FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
 """
 _CHANGE_POINTS = """
-INSERT INTO change_point (series_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
+INSERT INTO change_point (series_id, project_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
                           last_good_position, detected_position, fixed_position, change, before, after)
-SELECT s.id, g.id, 'step', 'regression', CASE WHEN g.state = 'fixed' THEN 'fixed' ELSE 'confirmed' END,
+SELECT s.id, s.project_id, g.id, 'step', 'regression', CASE WHEN g.state = 'fixed' THEN 'fixed' ELSE 'confirmed' END,
        g.first_bad_position, g.first_bad_commit_id, g.last_good_position, g.first_bad_position + 2,
        CASE WHEN g.state = 'fixed' THEN g.first_bad_position + :groups END, 0.08, 10, 10.8
 FROM regression g JOIN series s ON s.project_id = g.project_id
@@ -149,13 +152,13 @@ FROM regression g JOIN series s ON s.project_id = g.project_id
 WHERE g.project_id = :project ORDER BY g.id, s.id
 """
 _ROLLUPS = """
-INSERT INTO rollup (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value, last_position,
-                    worst_verdict, worst_change)
-SELECT series_id, name, date_trunc(name, measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
+INSERT INTO rollup (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                    last_position, worst_verdict, worst_change)
+SELECT series_id, :project, name, date_trunc(name, measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
        (array_agg(value ORDER BY position DESC))[1], max(position),
        CASE WHEN bool_or(verdict = 'regression') THEN 'regression' ELSE 'unchanged' END, max(change)
 FROM judgement, unnest(ARRAY['hour', 'day', 'week']) AS granularity (name)
-WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 2, 3
+WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 3, 4
 """
 _SPANS = """
 INSERT INTO position_span (project_id, month, first_position, last_position)
@@ -225,7 +228,7 @@ def found(connection: Connection, shape: Shape) -> Filled | None:
                  SELECT max(position) + 1 FROM branch_commit WHERE branch_id = b.id)
                FROM project p JOIN branch b ON b.project_id = p.id JOIN series s ON s.project_id = p.id
                JOIN testbed t ON t.id = s.testbed_id
-               WHERE p.slug = :slug AND t.name = :testbed GROUP BY p.id, t.id, b.id"""
+               WHERE p.slug = :slug AND t.name = :testbed GROUP BY p.id, t.id, b.id, b.project_id"""
         ),
         {"slug": shape.project, "testbed": shape.testbed},
     ).one_or_none()

@@ -31,6 +31,7 @@ TABLES: tuple[LiteralString, ...] = (
 )
 MEASUREMENT = {
     "series_id": "int4",
+    "project_id": "int4",
     "run_id": "text",
     "measured_at": "timestamptz",
     "commit_id": "int8",
@@ -49,31 +50,33 @@ NUMBERS = {
     "anchor": "float8",
 }
 JUDGEMENT = {
+    "project_id": "int4",
     "measured_at": "timestamptz",
     "series_id": "int4",
     "position": "int4",
     "commit_id": "int8",
     "run_id": "text",
     "verdict": "text",
-    "detail": "jsonb",
+    "reason": "text",
+    "noise": "float8",
+    "minimum_detectable_effect": "float8",
+    "n_baseline": "int4",
+    "min_change": "float8",
+    "runs_of_level": "int4",
+    "worker_offset": "float8",
+    "sustained_runs": "int2",
     "policy_version": "text",
     "judged_at": "timestamptz",
     **NUMBERS,
 }
-DETAIL = {
-    "reason": "within_band",
-    "noise": 0.0051234567891234,
-    "minimum_detectable_effect": 0.0151234567891234,
-    "n_baseline": 32,
-    "numbers": {f"number_{number}": 0.0151234567891234 for number in range(8)},
-}
+EXPLAINED = 0.0051234567891234, 0.0151234567891234, 32, 0.05, 32, 0.0, 3
 TAIL = bytes(500)
 ROLLUPS: LiteralString = """
-INSERT INTO floor_rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                               last_position, worst_verdict, worst_change)
-SELECT id, name, date_trunc(name, %(at)s, 'UTC'), 1, value, value, value, value, 1, 'unchanged', 0
+INSERT INTO floor_rollup AS r (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max,
+                               last_value, last_position, worst_verdict, worst_change)
+SELECT id, 1, name, date_trunc(name, %(at)s, 'UTC'), 1, value, value, value, value, 1, 'unchanged', 0
 FROM unnest(%(ids)s::int[], %(values)s::float8[]) AS u (id, value), unnest(ARRAY['hour', 'day', 'week']) AS g (name)
-ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET runs = r.runs + 1
+ON CONFLICT (series_id, granularity, bucket, project_id) DO UPDATE SET runs = r.runs + 1
 """
 STATES: LiteralString = """
 INSERT INTO floor_series SELECT unnest(%(ids)s::int[]), %(tail)s
@@ -125,13 +128,12 @@ def store(c: Connection[Any], run: Run, body: bytes) -> None:
                 zip(measured, measurements, packed, strict=True), first
             ):
                 numbers = measurement.value, list(measurement.processes), samples_packed, _counts(measurement)
-                copying.write_row((series, run.id, at, 1, *place, *numbers))
+                copying.write_row((series, 1, run.id, at, 1, *place, *numbers))
         copy = f"COPY floor_judgement ({', '.join(JUDGEMENT)}) FROM STDIN (FORMAT BINARY)"
-        detail = orjson.dumps(DETAIL).decode()
         with cursor.copy(copy) as copying:
             copying.set_types(list(JUDGEMENT.values()))
             for series, value in enumerate(values, first):
-                said = at, series, 1, 1, run.id, "unchanged", detail, "0123456789ab", now
+                said = 1, at, series, 1, 1, run.id, "unchanged", "within_band", *EXPLAINED, "0123456789ab", now
                 copying.write_row((*said, *([value] * len(NUMBERS))))
 
 

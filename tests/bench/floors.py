@@ -30,6 +30,7 @@ ALTER TABLE bench_copied_plain ALTER samples_packed TYPE float8[] USING NULL
 """
 MEASUREMENT_COLUMNS = {
     "series_id": "int4",
+    "project_id": "int4",
     "run_id": "text",
     "measured_at": "timestamptz",
     "commit_id": "int8",
@@ -77,21 +78,21 @@ class Floors:
     def copy(self, rows: int) -> None:
         """So many measurements of 30 samples into a table with the indexes of `measurement`, durable."""
         self.copied += 1
-        processes, moment = [5.0] * 5, datetime.now(UTC)
+        processes, moment, told = [5.0] * 5, datetime.now(UTC), (1, 0, 0, 5.0)
         packed = pack(TIMINGS * rows, [SAMPLES] * rows)
         with self.connection.cursor() as cursor, cursor.copy(COPY) as copying:
             copying.set_types(list(MEASUREMENT_COLUMNS.values()))
             for number, samples_packed in enumerate(packed):
-                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, samples_packed, None))
+                copying.write_row((number, 1, f"run-{self.copied}", moment, *told, processes, samples_packed, None))
 
     def copy_plain(self, rows: int) -> None:
         """The same with samples and their counts as plain arrays."""
         self.copied += 1
-        processes, moment = [5.0] * 5, datetime.now(UTC)
+        processes, moment, told = [5.0] * 5, datetime.now(UTC), (1, 0, 0, 5.0)
         with self.connection.cursor() as cursor, cursor.copy(COPY_PLAIN) as copying:
             copying.set_types(list(PLAIN_COLUMNS.values()))
             for number in range(rows):
-                copying.write_row((number, f"run-{self.copied}", moment, 1, 0, 0, 5.0, processes, TIMINGS, [6] * 5))
+                copying.write_row((number, 1, f"run-{self.copied}", moment, *told, processes, TIMINGS, [6] * 5))
 
     def copied_rows_a_second(self, copy: Callable[[int], None]) -> float:
         """Rows a second that one connection copies in large pieces, making them included."""

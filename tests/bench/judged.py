@@ -164,8 +164,8 @@ def _commits(c: Connection, shape: Judged, moments: list[datetime]) -> list[str]
         branch = c.scalar(made, {"p": project, "head": shas[-1]})
     c.execute(
         text(
-            "INSERT INTO branch_commit (branch_id, position, commit_id) "
-            "SELECT :branch, row_number() OVER (ORDER BY committed_at) - 1, id FROM commit WHERE project_id = :p"
+            "INSERT INTO branch_commit (branch_id, project_id, position, commit_id) "
+            "SELECT :branch, :p, row_number() OVER (ORDER BY committed_at) - 1, id FROM commit WHERE project_id = :p"
         ),
         {"branch": branch, "p": project},
     )

@@ -16,9 +16,9 @@ SERIES, SAMPLES, PROCESSES, ROWS = 200, 30, 5, 50_000
 FLOAT_BYTES = 8
 
 _FILL = text(
-    """INSERT INTO bench_sized (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value,
-                                processes, samples_packed)
-       SELECT n % :series, 'B' || lpad(CAST(n / :series AS text), 25, '0'), now() + n / :series * interval '1 hour',
+    """INSERT INTO bench_sized (series_id, project_id, run_id, measured_at, commit_id, result_index, measurement_index,
+                                value, processes, samples_packed)
+       SELECT n % :series, 1, 'B' || lpad(CAST(n / :series AS text), 25, '0'), now() + n / :series * interval '1 hour',
          n / :series, n % 40, 0, random(), ARRAY(SELECT random() + n * 0 FROM generate_series(1, :processes)), packed
        FROM unnest(CAST(:packed AS bytea[])) WITH ORDINALITY AS u (packed, n)"""
 )

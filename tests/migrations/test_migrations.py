@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -12,6 +13,8 @@ from sqlalchemy import Connection, Engine, inspect, text
 from backend.store.base import schema
 from backend.store.tables.core import metadata
 from tests.backend.services.loom import Loom
+
+KEYED = ("measurement", "judgement", "rollup", "result", "run", "commit", "branch_commit", "series")
 
 
 def test_the_migrated_schema_is_what_the_code_describes(committing_engine: Engine) -> None:
@@ -62,8 +65,8 @@ def test_rounds_of_the_joint_detector_go_with_their_sessions_on_the_way_down(com
             )
             c.execute(
                 text(
-                    """INSERT INTO session_turn (session_id, number, arm, run_id, counted, status)
-                       VALUES (:purpose, 0, 'base', :run, true, 'ok')"""
+                    """INSERT INTO session_turn (session_id, project_id, number, arm, run_id, counted, status)
+                       SELECT :purpose, id, 0, 'base', :run, true, 'ok' FROM project"""
                 ),
                 {"run": f"ROUND-{purpose}", "purpose": purpose},
             )
@@ -124,6 +127,16 @@ def test_what_was_red_is_red_in_a_column_of_its_own_and_back(committing_engine: 
     with committing_engine.begin() as c:
         schema.downgrade(c, "0020")
         schema.ensure_partitions(c, datetime(2026, 1, 1, tzinfo=UTC))
+        c.execute(text("INSERT INTO project (slug) VALUES ('a/b')"))
+        c.execute(text("INSERT INTO testbed (name) VALUES ('cpu')"))
+        c.execute(
+            text(
+                """INSERT INTO series (id, project_id, testbed_id, suite, suite_version, benchmark, variant,
+                                       variant_key, preset, metric, unit, direction, role)
+                   SELECT 1, p.id, t.id, 'own', '1', 'b', '{}', '', 'full', 'ms', 'ms', 'lower', 'gate'
+                   FROM project p, testbed t"""
+            )
+        )
         for position, detail in enumerate(('{"reason": "still_worse", "red": true}', '{"reason": "within_band"}')):
             c.execute(
                 text(
@@ -133,7 +146,7 @@ def test_what_was_red_is_red_in_a_column_of_its_own_and_back(committing_engine: 
                 ),
                 {"position": position, "detail": detail},
             )
-        schema.upgrade(c)
+        schema.upgrade(c, "0036")
         rows = c.execute(text("SELECT red, detail FROM judgement ORDER BY position")).all()
         assert [(row.red, row.detail) for row in rows] == [
             (True, {"reason": "still_worse"}),
@@ -164,7 +177,7 @@ def test_indexes_that_an_operator_built_before_become_the_key_of_measurements(co
             )
         )
         built = c.scalar(text("SELECT CAST('measurement_2026_11_by_run' AS regclass)::oid"))
-        schema.upgrade(c)
+        schema.upgrade(c, "0031")
         keys = dict(
             c.execute(
                 text(
@@ -174,6 +187,33 @@ def test_indexes_that_an_operator_built_before_become_the_key_of_measurements(co
             ).all()
         )
     assert keys["measurement_2026_11"] == built and keys["measurement_2026_12"] != built
+
+
+def test_what_is_written_anew_for_the_project_in_its_key_is_what_it_was(connection: Connection) -> None:
+    loom = Loom(connection)
+    loom.history([100.0] * 3)
+    schema.ensure_partitions(connection, datetime(2026, 11, 1, tzinfo=UTC))
+    connection.execute(text("COMMENT ON TABLE measurement_2026_11 IS 'name of its\\:file'"))
+    connection.execute(text("GRANT SELECT ON measurement, judgement TO pg_monitor"))
+    before = {table: loom.rows(f"SELECT to_jsonb(x) FROM {table} x ORDER BY 1") for table in KEYED}
+    schema.downgrade(connection, "0036")
+    assert not loom.rows(
+        "SELECT FROM information_schema.columns WHERE table_name = 'result' AND column_name = 'project_id'"
+    )
+    schema.upgrade(connection)
+    assert all(before.values())
+    assert {table: loom.rows(f"SELECT to_jsonb(x) FROM {table} x ORDER BY 1") for table in KEYED} == before
+    assert loom.value("SELECT obj_description('measurement_2026_11'::regclass, 'pg_class')") == "name of its:file"
+    granted = "SELECT DISTINCT table_name FROM information_schema.table_privileges WHERE grantee = 'pg_monitor'"
+    assert {"measurement", "judgement"} <= {name for (name,) in loom.rows(granted)}
+    loom.run(3, 100.0)  # judgements are numbered on from where they were
+
+
+def test_a_store_with_more_months_than_there_are_locks_for_is_told_the_setting(connection: Connection) -> None:
+    months = [datetime(year, month, 1, tzinfo=UTC) for year in range(1995, 2022) for month in range(1, 13)]
+    schema.ensure_partitions(connection, *months)
+    with pytest.raises(schema.SetTooLow, match=r"set max_locks_per_transaction to 2\d\d \(it is 256\)"):
+        schema.downgrade(connection, "0036")
 
 
 def test_packed_samples_are_arrays_again_on_the_way_down(connection: Connection) -> None:

@@ -20,7 +20,7 @@ from backend.store.base import schema
 from frontend.app import mount
 from tests.attacks.route_table import routes
 from tests.conftest import LiveServer, ServeApp
-from tests.filled import filled_database, said
+from tests.filled import AT_FIRST, filled_database, said
 from tidemark import database as commands
 from tidemark.machine.postgres import EmbeddedPostgres
 
@@ -65,7 +65,7 @@ def upgraded(
         engine = create_engine(url)
         stack.callback(engine.dispose)
         with engine.connect() as c:
-            before = said(c, red="(detail ->> 'red')::boolean")
+            before = said(c, AT_FIRST)
             assert schema.revisions(c)[0] == "0016"
         commands.make_ready(url)
         config = ServiceConfig(database_url=url, redis_url="redis://127.0.0.1:1/0", data_dir=directory)

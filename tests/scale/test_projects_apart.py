@@ -1,7 +1,7 @@
 """What a database distributed by project needs: which tables can be, and that hot reads stay within one project.
 
-A distributed table must have the project in its primary key and in every unique one; small tables that projects share
-are copied to every machine. What is missing is listed, so that the list can only get shorter.
+A distributed table must have the project in its primary key and in every unique one, and refer to others of its kind by
+it; small tables that projects share are copied to every machine.
 """
 
 from __future__ import annotations
@@ -25,26 +25,13 @@ MOST_MORE, SLACK_ROWS = 1.25, 20
 """A statement that looks across projects reads twice as much as before. A little more is met on the way: the menu of
 every page says of each project how it is."""
 
-DISTRIBUTABLE = {
-    "github_outbox", "joint_pause", "position_span", "pull_request", "queue_share", "schedule", "schedule_slot", "tag",
-}  # fmt: skip
 SHARED = {
     "account", "api_token", "alembic_version", "environment", "member", "project", "sign_in_link", "testbed",
     "web_session", "worker",
 }  # fmt: skip
 """Small, and asked about before a project is known, or of no project: a copy on every machine, or on one."""
-OF_THE_SERVICE = {"audit_event", "live_event", "unseen_event", "webhook_delivery"}
+OF_THE_SERVICE = {"audit_event", "live_event", "webhook_delivery"}
 """One order over all projects, by one sequence, pruned or exported: they stay on one machine."""
-NUMBERED = {
-    "backfill", "bisection", "branch", "commit", "incident", "joint_question", "notify_rule", "regression", "run",
-    "series", "session",
-}  # fmt: skip
-"""They carry project_id, and their number alone is the key: (project_id, id) must take its place."""
-BY_PARENT = {
-    "artifact", "backfill_run", "bisection_step", "branch_commit", "change_point", "judgement", "measurement",
-    "notify_message", "regression_event", "result", "rollup", "run_event", "session_series", "session_turn",
-}  # fmt: skip
-"""They know their project through run, series, branch and so on: they need the column, then the key."""
 
 ACROSS_PROJECTS = {
     "/?project=bench/large&range=7d": "the list of projects says of each when it was busy last",
@@ -72,13 +59,33 @@ def keys_of_tables(c: Connection) -> dict[str, tuple[bool, bool]]:
     return {name: (has, keyed) for name, has, keyed in c.execute(statement)}
 
 
-def test_every_table_is_distributable_shared_or_on_the_list_of_what_is_missing(connection: Connection) -> None:
+def references_of_tables(c: Connection) -> list[tuple[str, str, bool]]:
+    """(table, table that it refers to, whether the project is part of the reference)"""
+    statement = text(
+        """
+        SELECT f.conrelid::regclass::text, f.confrelid::regclass::text,
+               EXISTS (SELECT FROM unnest(f.conkey, f.confkey) AS k (here, there)
+                       JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.here
+                       JOIN pg_attribute b ON b.attrelid = f.confrelid AND b.attnum = k.there
+                       WHERE a.attname = 'project_id' AND b.attname = 'project_id')
+        FROM pg_constraint f WHERE f.contype = 'f' AND f.connamespace = 'public'::regnamespace
+        """
+    )
+    return [tuple(row) for row in c.execute(statement)]
+
+
+def test_every_table_of_projects_has_the_project_in_its_keys(connection: Connection) -> None:
     tables = keys_of_tables(connection)
-    lists = (DISTRIBUTABLE, SHARED, OF_THE_SERVICE, NUMBERED, BY_PARENT)
-    assert sorted(tables) == sorted(name for each in lists for name in each)
-    assert {name for name, (_, keyed) in tables.items() if keyed} == DISTRIBUTABLE
-    assert all(tables[name][0] for name in NUMBERED)
-    assert not any(tables[name][0] for name in BY_PARENT)
+    assert {name for name, (_, keyed) in tables.items() if not keyed} == SHARED | OF_THE_SERVICE
+    assert all(has for has, keyed in tables.values() if keyed)
+
+
+def test_tables_of_projects_refer_to_each_other_within_a_project(connection: Connection) -> None:
+    """And to nothing but each other and what lies on every machine; what stays on one refers to no project's rows."""
+    references, apart = references_of_tables(connection), SHARED | OF_THE_SERVICE
+    assert [each for each in references if each[0] not in apart and each[1] not in apart and not each[2]] == []
+    assert [each for each in references if each[0] not in apart and each[1] in OF_THE_SERVICE] == []
+    assert [each for each in references if each[0] in apart and each[1] not in apart] == []
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,10 @@ class World:
         )
         if on_main:
             c.execute(
-                text("INSERT INTO branch_commit SELECT id, :n, :c FROM branch WHERE project_id = :p AND name = 'main'"),
+                text(
+                    """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+                       SELECT id, project_id, :n, :c FROM branch WHERE project_id = :p AND name = 'main'"""
+                ),
                 {"n": number, "c": commit_id, "p": project.id},
             )
         return int(commit_id or 0)

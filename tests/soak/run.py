@@ -179,12 +179,13 @@ def _announce(stack: Stack, repository: Repository, until: float) -> None:
 def _drained(stack: Stack, repository: Repository, until: float, say: Say) -> bool:
     next_word = 0.0
     while time.monotonic() < until:
+        seen = _all_seen(stack, repository)  # asked first: a commit that is seen later has runs that are not counted
         answer = stack.ask(f"/api/v1/queue?project={SLUG}")
         if answer is not None:
             counts = answer["counts"]
             total = sum(counts.values())
             still = counts["queued"] + counts["leased"] + counts["running"]
-            if not still and not _waiting_in_spools(stack) and _all_seen(stack, repository):
+            if not still and not _waiting_in_spools(stack) and seen:
                 return True
             if time.monotonic() > next_word:
                 say(f"{still} of {total} runs still to end")

@@ -63,6 +63,7 @@ class EmbeddedPostgres:
             "log_timezone": "UTC",
             "log_line_prefix": "%m [%p] ",
             "max_wal_size": "512MB",
+            "max_locks_per_transaction": "256",  # a migration may open every month there is
             **({} if self._durable else {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}),
         }
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -17,7 +17,7 @@ from backend.regression.detector.memory import Change
 from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_all
 from backend.regression.series.noisy import REPLICATED_RUNS, with_variance
-from backend.regression.series.run_numbers import Columns, as_stored, costs_of
+from backend.regression.series.run_numbers import RunValues, as_stored, costs_of
 from backend.regression.series.verdicts import events_of
 from backend.regression.terms import ChangePoint, ChangeState, Direction, PointLike, SeriesKind
 
@@ -50,10 +50,10 @@ def enter(points: Sequence[PointLike], kind: SeriesKind) -> History:
         nothing = np.empty(0)
         none = nothing.astype(np.int64)
         return History(kind, len(points), points, nothing, none, nothing, none, 0)
-    return enter_columns(Columns.of(points), kind)
+    return enter_columns(RunValues.of(points), kind)
 
 
-def enter_columns(runs: Columns, kind: SeriesKind) -> History:
+def enter_columns(runs: RunValues, kind: SeriesKind) -> History:
     """The same of a series that is not exact, measured by one worker. Raises ValueError where a value has no relative
     change."""
     size = len(runs.places)

@@ -47,8 +47,8 @@ class RunNumbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """N runs of one worker, in order, without a record of each."""
+class RunValues:
+    """N runs, in order, without a record of each."""
 
     places: Ints
     """Their positions (N)."""
@@ -58,7 +58,7 @@ class Columns:
     """Of their processes, one run after another, in the metric's unit."""
 
     @classmethod
-    def of(cls, points: Sequence[PointLike]) -> Columns:
+    def of(cls, points: Sequence[PointLike]) -> RunValues:
         """Raises ValueError where a point has no values."""
         processes = np.array([len(point.values) for point in points], dtype=np.int64)
         if not processes.all():
@@ -67,13 +67,13 @@ class Columns:
         places = np.array([point.position for point in points], dtype=np.int64)
         return cls(places, processes, np.array(values, dtype=np.float64))
 
-    def that_have_costs(self) -> Columns:
+    def that_have_costs(self) -> RunValues:
         """Those of which every value is above 0: a change is a ratio of costs."""
         if not len(self.values) or self.values.min() > 0:
             return self
         firsts = self.processes.cumsum() - self.processes
         kept = np.minimum.reduceat(self.values, firsts) > 0
-        return Columns(self.places[kept], self.processes[kept], self.values[np.repeat(kept, self.processes)])
+        return RunValues(self.places[kept], self.processes[kept], self.values[np.repeat(kept, self.processes)])
 
     def by_count(self) -> Iterator[tuple[Ints, Ints]]:
         """The runs that have as many processes as each other (n), and where their values are (n, count)."""
@@ -100,7 +100,7 @@ def numbers_of(points: Sequence[PointLike], direction: Direction) -> RunNumbers:
 
 
 def _numbers_of(points: Sequence[PointLike], signs: Floats) -> RunNumbers:
-    runs = Columns.of(points)
+    runs = RunValues.of(points)
     medians = np.empty(len(points))
     for these, cells in runs.by_count():
         medians[these] = _middle(np.sort(runs.values[cells]))
@@ -110,7 +110,7 @@ def _numbers_of(points: Sequence[PointLike], signs: Floats) -> RunNumbers:
     )
 
 
-def costs_of(runs: Columns, signs: Floats) -> tuple[Floats, Floats]:
+def costs_of(runs: RunValues, signs: Floats) -> tuple[Floats, Floats]:
     """What is typical of the log costs of each run's processes, and their variance (N); `signs`: 1 where lower is
     better, else -1 (N). Raises ValueError where a value has no relative change."""
     values = runs.values.tolist()

@@ -192,7 +192,7 @@ def _line(
 ) -> MetricLine:
     """A series of the commit; `same` are its judgements in all runs of the commit, `row` the newest."""
     change = median(known) if (known := [it.change for it in same if it.change is not None]) else None
-    noise, known_runs = row.detail.get("noise"), row.detail.get("n_baseline") or 0
+    noise, known_runs = row.noise, row.n_baseline or 0
     low = high = None
     if change is not None and noise and not row.exact:
         half = WIDTH * noise * sqrt(1 / len(same) + 1 / max(1, known_runs))
@@ -216,7 +216,7 @@ def _line(
         head=median(it.value for it in same),
         runs=len(same),
         worse=sum(it.verdict in WORSE for it in same),
-        detectable=row.detail.get("minimum_detectable_effect") or None,
+        detectable=row.minimum_detectable_effect or None,
         needed=needed,
         still_needed=max(0, (row.need or 0)) if row.verdict == "insufficient" else 0,
         regression_id=row.regression_id,

@@ -243,7 +243,7 @@ def _arrive(
         store.run_statement(
             run, place, state=RUN_STATE[run.status], now=now, body_sha256=delivery.digest, document=packed
         ),
-        *([store.results_statement(run, variants)] if run.results else []),
+        *([store.results_statement(run, project_id, variants)] if run.results else []),
         series_store.lock_statement(*of_these),
     ) as sent:
         columns = store.measurement_columns(run, counted)
@@ -303,7 +303,11 @@ def _judge(c: Connection, arrival: Arrival, series: Sequence[SeriesRow], columns
     if not series:
         return Judged(verdicts=(), regressions=(), statements=())
     measurements = store.measurements_statement(
-        columns, [row.id for row in series], measured_at=arrival.measured_at, commit_id=arrival.commit_id
+        columns,
+        [row.id for row in series],
+        project_id=arrival.context.project_id,
+        measured_at=arrival.measured_at,
+        commit_id=arrival.commit_id,
     )
     if run.session is not None and run.session.arm is not None:
         return Judged(verdicts=(), regressions=(), statements=(measurements,))

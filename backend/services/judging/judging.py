@@ -92,7 +92,7 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured],
         _judge_late(c, arrival, late, found)
     known = apply_changes(c, arrival.context, found)
     if found.history or found.rejudged:
-        rows = write_down(c, arrival.now, found, known)
+        rows = write_down(c, arrival.context, found, known)
         verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
         own = {(series.id, arrival.measured_at) for series, _ in found.said}
         return Judged(
@@ -103,7 +103,7 @@ def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured],
         )
     rows = said_rows(found.rows, known)
     names = names_in(c, arrival, rows)
-    found.statements.append(judgement_store.insert_statement(rows, arrival.now))
+    found.statements.append(judgement_store.insert_statement(arrival.context.project_id, rows, arrival.now))
     if len(rows) < MANY or arrival.together is not None:
         verdicts, statements = verdicts_of(arrival, found, rows, names), statements_of(arrival, found)
         return Judged(verdicts=verdicts, regressions=known.regressions, statements=statements)
@@ -256,7 +256,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
             judgement = not_judgeable(point, policy)
         found.said.append((item.series, judgement))
         found.rows.append(row_at(arrival, item.series, judgement, more=more))
-    rows = write_down(c, arrival.now, found, KnownPoints())
+    rows = write_down(c, arrival.context, found, KnownPoints())
     verdicts = verdicts_of(arrival, found, rows, names_in(c, arrival, rows))
     return Judged(verdicts=verdicts, regressions=(), statements=tuple(found.statements))
 

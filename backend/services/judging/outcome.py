@@ -143,16 +143,16 @@ def apply_changes(c: Connection, context: RegressionContext, found: Outcome) -> 
     return apply.known_points(c, part_of_something) if part_of_something else KnownPoints()
 
 
-def write_down(c: Connection, now: datetime, found: Outcome, known: KnownPoints) -> list[JudgementRow]:
+def write_down(c: Connection, context: RegressionContext, found: Outcome, known: KnownPoints) -> list[JudgementRow]:
     """Write the judgements as they may be said, and what they make clear about earlier ones."""
     rows = said_rows(found.rows, known)
-    inserted = judgement_store.insert_statement(rows, now)
+    inserted = judgement_store.insert_statement(context.project_id, rows, context.now)
     changes = of_events(found.history, known)
     if changes or found.rejudged:
         wire.send(c, inserted)
     else:
         found.statements.append(inserted)
-    found.restated = ledger.restate(c, changes, now)
+    found.restated = ledger.restate(c, changes, context.now)
     touched = {series_id for series_id, _ in found.restated}
     found.rejudged += [(row.series_id, row.measured_at) for row in rows if row.series_id in touched]
     rollups.recompute_rollups(c, found.rejudged)
@@ -179,7 +179,8 @@ def rollup_statements(arrival: Arrival, found: Outcome) -> list[Statement]:
     said = [(series.id, judgement) for series, judgement in found.said if series.id not in again]
     if not said:
         return []
-    return [rollups.rollup_statement(said, measured_at=arrival.measured_at, position=arrival.position)]
+    project_id = arrival.context.project_id
+    return [rollups.rollup_statement(project_id, said, measured_at=arrival.measured_at, position=arrival.position)]
 
 
 def state_statements(measured_at: datetime, found: Outcome) -> list[Statement]:

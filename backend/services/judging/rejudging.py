@@ -126,10 +126,11 @@ def rejudge_side_by_side(
     for together in last.values():
         newest = stored[together[0].id][-1]
         found = Outcome()
-        judge_again(c, runs.of(c, newest), together, stored, from_position, found)
+        context = runs.of(c, newest)
+        judge_again(c, context, together, stored, from_position, found)
         found.said = []  # of the run's series these are only some: how many of them moved says nothing
-        known = apply_changes(c, runs.of(c, newest), found)
-        write_down(c, now, found, known)
+        known = apply_changes(c, context, found)
+        write_down(c, context, found, known)
         wire.send(c, *found.statements, *state_statements(newest.measured_at, found))
 
 

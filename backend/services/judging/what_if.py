@@ -19,7 +19,7 @@ from backend.regression.grouping import SeriesChange
 from backend.regression.policy import Policy, PolicyBook
 from backend.regression.series import history
 from backend.regression.series.history import History
-from backend.regression.series.run_numbers import Columns
+from backend.regression.series.run_numbers import RunValues
 from backend.regression.terms import ChangeDirection, ChangePoint, ChangeState, Role
 from backend.regression.what_if import ListedRegression, is_same, regressions_after
 from backend.services.base import projects
@@ -266,7 +266,7 @@ def _entered(c: Connection, watched: Collection[Watched]) -> dict[int, EnteredHi
     }
 
 
-def _history(w: Watched, columns: Columns | None, stored: Sequence[series_points.StoredPoint]) -> History:
+def _history(w: Watched, columns: RunValues | None, stored: Sequence[series_points.StoredPoint]) -> History:
     if columns is not None:
         return history.enter_columns(columns.that_have_costs(), w.series.kind)
     return history.enter([point for point in stored if w.series.can_judge(point)], w.series.kind)

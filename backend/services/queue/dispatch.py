@@ -353,6 +353,7 @@ def _hand_back(c: Connection, held: HeldRun, reason: str, now: datetime, *, lost
         [
             {
                 "run_id": held.id,
+                "project_id": held.project_id,
                 "attempt": held.attempt,
                 "at": now,
                 "kind": "state",

@@ -45,7 +45,14 @@ def record_events(c: Connection, run_id: str, lease: str, events: Sequence[RunEv
     if not events:
         return 0
     rows = [
-        {"run_id": run_id, "attempt": held.attempt, "at": event.at, "kind": event.kind.value, "detail": detail}
+        {
+            "run_id": run_id,
+            "project_id": held.project_id,
+            "attempt": held.attempt,
+            "at": event.at,
+            "kind": event.kind.value,
+            "detail": detail,
+        }
         for event, detail in zip(events, details, strict=True)
     ]
     ids = event_store.insert_run_events(c, rows)

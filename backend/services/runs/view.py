@@ -372,7 +372,7 @@ def _measured(said: Mapping[str, Any], series_id: int | None, before: float | No
     return replace(
         measured,
         verdict=judged.verdict,
-        reason=judged.detail.get("reason"),
+        reason=judged.reason,
         red=judged.red,
         onset=judged.onset,
         change=judged.change,

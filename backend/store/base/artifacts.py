@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from backend.store.base.projects import project_of
 from backend.store.tables.core import artifact, run
 
 
@@ -76,5 +77,7 @@ def store(c: Connection, row: StoredArtifact) -> None:
         "sha256": row.sha256,
         "received_at": row.received_at,
     }
-    statement = upsert(artifact).values(run_id=row.run_id, name=row.name, **values)
-    c.execute(statement.on_conflict_do_update(index_elements=["run_id", "name"], set_=values))
+    statement = upsert(artifact).values(
+        run_id=row.run_id, project_id=project_of(run, row.run_id), name=row.name, **values
+    )
+    c.execute(statement.on_conflict_do_update(index_elements=["run_id", "name", "project_id"], set_=values))

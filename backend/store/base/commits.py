@@ -144,8 +144,9 @@ def last_of_line(c: Connection, branch_id: int) -> tuple[int, str] | None:
 
 
 _EXTEND = text(
-    """INSERT INTO branch_commit (branch_id, position, commit_id)
-       SELECT :branch, :first + n - 1, id FROM unnest(CAST(:ids AS bigint[])) WITH ORDINALITY AS line (id, n)"""
+    """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+       SELECT :branch, (SELECT project_id FROM branch WHERE id = :branch), :first + n - 1, id
+       FROM unnest(CAST(:ids AS bigint[])) WITH ORDINALITY AS line (id, n)"""
 )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, ScalarSelect, Table, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from backend.store.tables.core import project
@@ -39,6 +39,11 @@ PROJECTS = select(
     project.c.synced_at,
     project.c.sync_error,
 )
+
+
+def project_of(table: Table, number: object) -> ScalarSelect[Any]:
+    """The project of a row, for what belongs to that row."""
+    return select(table.c.project_id).where(table.c.id == number).scalar_subquery()
 
 
 def find(c: Connection, slug: str) -> ProjectRow | None:

@@ -27,7 +27,7 @@ _CONTENTS = text(
          (SELECT count(*) FROM measurement WHERE run_id IN (SELECT id FROM run WHERE project_id = :project))
            AS measurements,
          (SELECT count(*) FROM regression WHERE project_id = :project) AS regressions,
-         (SELECT count(*) FROM artifact a JOIN run r ON r.id = a.run_id WHERE r.project_id = :project) AS artifacts,
+         (SELECT count(*) FROM artifact WHERE project_id = :project) AS artifacts,
          (SELECT count(*) FROM api_token WHERE project_id = :project) AS tokens,
          (SELECT count(*) FROM member WHERE project_id = :project) AS members"""
 )

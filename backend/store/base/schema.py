@@ -22,6 +22,10 @@ LOCK_TRIES = 10
 LOCK_NOT_AVAILABLE = "55P03"
 
 
+class SetTooLow(Exception):
+    """A migration needs more of something than PostgreSQL is set to; the message names the setting."""
+
+
 class LockHeld(Exception):
     """A migration could not get the lock it needs: something holds a table for too long."""
 

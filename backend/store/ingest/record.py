@@ -213,10 +213,11 @@ def ensure_commit(c: Connection, project_id: int, sha: str, parents: Sequence[st
 
 _HEAD = "UPDATE branch SET head_sha = %(sha)s, updated_at = %(now)s WHERE id = %(branch)s"
 _APPEND = """
-INSERT INTO branch_commit (branch_id, position, commit_id)
-SELECT %(branch)s, (SELECT coalesce(max(position), -1) + 1 FROM branch_commit WHERE branch_id = %(branch)s), id
+INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+SELECT %(branch)s, %(project)s,
+       (SELECT coalesce(max(position), -1) + 1 FROM branch_commit WHERE branch_id = %(branch)s), id
 FROM commit WHERE project_id = %(project)s AND sha = %(sha)s
-ON CONFLICT (branch_id, commit_id) DO UPDATE SET position = branch_commit.position
+ON CONFLICT (branch_id, commit_id, project_id) DO UPDATE SET position = branch_commit.position
 RETURNING position, commit_id
 """
 
@@ -250,7 +251,8 @@ _MERGE_BASE = text(
 )
 _PLACE_ON_BRANCH = text(
     """WITH placed AS (
-         INSERT INTO branch_commit (branch_id, position, commit_id) VALUES (:branch, :position, :commit)
+         INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+         VALUES (:branch, (SELECT project_id FROM branch WHERE id = :branch), :position, :commit)
          ON CONFLICT DO NOTHING)
        SELECT coalesce((SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
                        :position)"""
@@ -289,7 +291,7 @@ VALUES (%(id)s, %(project_id)s, (SELECT id FROM commit WHERE project_id = %(proj
         %(pull_request)s, %(state)s, 'submitted', %(attempt)s, 'submitted', %(now)s, %(worker_id)s, %(status)s,
         %(error)s, %(applicable)s, %(passed)s, %(log_tail)s, %(environment_id)s, %(started_at)s, %(finished_at)s,
         %(now)s, %(body_sha256)s, %(document)s)
-ON CONFLICT (id) DO UPDATE SET
+ON CONFLICT (id, project_id) DO UPDATE SET
   suite_version = excluded.suite_version, state = excluded.state, attempt = excluded.attempt,
   worker_id = coalesce(excluded.worker_id, run.worker_id), status = excluded.status, error = excluded.error,
   applicable = excluded.applicable, passed = excluded.passed,
@@ -298,8 +300,10 @@ ON CONFLICT (id) DO UPDATE SET
   document = excluded.document, lease_hash = NULL, lease_expires_at = NULL, progress = NULL
 """
 _RESULTS = """
-INSERT INTO result (run_id, index, benchmark, variant, variant_key, preset, status, error, correctness_state)
-SELECT %(run)s, r.n - 1, r.benchmark, r.variant::jsonb, r.variant_key, r.preset, r.status, r.error, r.correctness
+INSERT INTO result (run_id, project_id, index, benchmark, variant, variant_key, preset, status, error,
+                    correctness_state)
+SELECT %(run)s, %(project)s, r.n - 1, r.benchmark, r.variant::jsonb, r.variant_key, r.preset, r.status, r.error,
+       r.correctness
 FROM unnest(%(benchmark)s::text[], %(variant)s::text[], %(variant_key)s::text[], %(preset)s::text[],
             %(status)s::text[], %(error)s::text[], %(correctness)s::text[])
      WITH ORDINALITY AS r (benchmark, variant, variant_key, preset, status, error, correctness, n)
@@ -336,10 +340,11 @@ def run_statement(
     }
 
 
-def results_statement(run: Run, variant_keys: Sequence[str]) -> wire.Statement:
+def results_statement(run: Run, project_id: int, variant_keys: Sequence[str]) -> wire.Statement:
     results = run.results
     return _RESULTS, {
         "run": run.id,
+        "project": project_id,
         "benchmark": [result.benchmark for result in results],
         "variant": [orjson.dumps(result.variant).decode() for result in results],
         "variant_key": list(variant_keys),
@@ -352,9 +357,9 @@ def results_statement(run: Run, variant_keys: Sequence[str]) -> wire.Statement:
 
 # Numbers of all rows come as one array each, from which every row takes its part.
 _MEASUREMENTS = """
-INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index, value, processes,
-                         samples_packed, sample_counts)
-SELECT u.series_id, %(run)s, %(measured_at)s, %(commit)s, u.result_index, u.measurement_index, u.value,
+INSERT INTO measurement (series_id, project_id, run_id, measured_at, commit_id, result_index, measurement_index, value,
+                         processes, samples_packed, sample_counts)
+SELECT u.series_id, %(project)s, %(run)s, %(measured_at)s, %(commit)s, u.result_index, u.measurement_index, u.value,
        (%(processes)s::float8[])[u.process : u.process + u.process_count - 1],
        u.samples_packed,
        (%(counts)s::int4[])[u.count : u.count + u.count_count - 1]
@@ -395,12 +400,13 @@ def measurement_columns(run: Run, counted: Sequence[Counted]) -> dict[str, Any]:
 
 
 def measurements_statement(
-    columns: Mapping[str, Any], series_ids: Sequence[int], *, measured_at: datetime, commit_id: int
+    columns: Mapping[str, Any], series_ids: Sequence[int], *, project_id: int, measured_at: datetime, commit_id: int
 ) -> wire.Statement:
     """Stores the measurements of a run, each with its series."""
     return _MEASUREMENTS, {
         **columns,
         "series": wire.Ints(series_ids),
+        "project": project_id,
         "measured_at": measured_at,
         "commit": commit_id,
     }

@@ -34,54 +34,64 @@ class JudgementRow:
     """The rest of `detail`: the `runs` pooled in the point, the `merge_base` it was judged against."""
 
 
-_INSERT = """
-INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
-                       change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
-                       smoothed_high, anchor, anchor_change, have, need, sees, regression_id, detail,
-                       policy_version, judged_at)
-SELECT coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id, coalesce(u.branch_id, %(branch)s::int4),
-       coalesce(u.position, %(position)s::int4), coalesce(u.commit_id, %(commit)s::int8),
-       coalesce(u.run_id, %(run)s::text), u.value, u.verdict, coalesce(u.onset, %(onset)s::bool),
-       coalesce(u.red, %(red)s::bool), u.change,
-       u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low, u.smoothed_high,
-       u.anchor, u.anchor_change, coalesce(u.have, %(have)s::int2), coalesce(u.need, %(need)s::int2),
-       coalesce(u.sees, %(sees)s::float4), coalesce(u.regression_id, %(regression)s::int4), u.detail,
+# Numbers that almost every judgement has, by the names that the judge gives them: columns, which take a fraction of the
+# space of JSON.
+NUMBERS = ("min_change", "runs_of_level", "worker_offset", "sustained_runs")
+
+_COLUMNS = """project_id, measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, reason, onset,
+  since_position, red, change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
+  smoothed_high, anchor, anchor_change, noise, minimum_detectable_effect, n_baseline, min_change, runs_of_level,
+  worker_offset, sustained_runs, have, need, sees, regression_id, detail, policy_version, judged_at"""
+_INSERT = f"""
+INSERT INTO judgement ({_COLUMNS})
+SELECT %(project)s, coalesce(u.measured_at, %(measured_at)s::timestamptz), u.series_id,
+       coalesce(u.branch_id, %(branch)s::int4), coalesce(u.position, %(position)s::int4),
+       coalesce(u.commit_id, %(commit)s::int8), coalesce(u.run_id, %(run)s::text), u.value, u.verdict,
+       coalesce(u.reason, %(reason)s::text), coalesce(u.onset, %(onset)s::bool),
+       coalesce(u.since_position, %(since)s::int4), coalesce(u.red, %(red)s::bool),
+       u.change, u.change_low, u.change_high, u.baseline, u.band_low, u.band_high, u.smoothed, u.smoothed_low,
+       u.smoothed_high, u.anchor, u.anchor_change, u.noise, u.minimum_detectable_effect, u.n_baseline,
+       coalesce(u.min_change, %(min_change)s::float8), u.runs_of_level, u.worker_offset,
+       coalesce(u.sustained_runs, %(sustained_runs)s::int2), coalesce(u.have, %(have)s::int2),
+       coalesce(u.need, %(need)s::int2), coalesce(u.sees, %(sees)s::float4),
+       coalesce(u.regression_id, %(regression)s::int4), u.detail,
        coalesce(u.policy_version, %(policy_version)s::text), %(judged_at)s
 FROM ROWS FROM (
   unnest(%(series)s::int4[], %(value)s::float8[], %(verdict)s::text[], %(change)s::float8[], %(change_low)s::float8[],
          %(change_high)s::float8[], %(baseline)s::float8[], %(band_low)s::float8[], %(band_high)s::float8[],
          %(smoothed)s::float8[], %(smoothed_low)s::float8[], %(smoothed_high)s::float8[], %(anchor)s::float8[],
-         %(anchor_change)s::float8[], %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
-         %(commits)s::int8[], %(runs)s::text[], %(onsets)s::bool[], %(reds)s::bool[], %(haves)s::int2[],
+         %(anchor_change)s::float8[], %(noise)s::float8[], %(minimum_detectable_effect)s::float8[],
+         %(n_baseline)s::int4[], %(runs_of_level)s::int4[], %(worker_offset)s::float8[],
+         %(measured_ats)s::timestamptz[], %(branches)s::int4[], %(positions)s::int4[],
+         %(commits)s::int8[], %(runs)s::text[], %(reasons)s::text[], %(onsets)s::bool[], %(sinces)s::int4[],
+         %(reds)s::bool[], %(min_changes)s::float8[], %(all_sustained_runs)s::int2[], %(haves)s::int2[],
          %(needs)s::int2[], %(all_see)s::float4[], %(regressions)s::int4[], %(policy_versions)s::text[]),
   jsonb_array_elements(%(details)s::jsonb))
      AS u (series_id, value, verdict, change, change_low, change_high, baseline, band_low, band_high, smoothed,
-           smoothed_low, smoothed_high, anchor, anchor_change, measured_at, branch_id, position, commit_id, run_id,
-           onset, red, have, need, sees, regression_id, policy_version, detail)
+           smoothed_low, smoothed_high, anchor, anchor_change, noise, minimum_detectable_effect, n_baseline,
+           runs_of_level, worker_offset, measured_at, branch_id, position, commit_id, run_id, reason, onset,
+           since_position, red, min_change, sustained_runs, have, need, sees, regression_id, policy_version, detail)
 """
 
 
 # The old row is superseded and a copy takes its place: what was announced and what is known now can both be read.
 # `old` are the rows that are superseded, each with what it says now.
-_COPY = """
-INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict, onset, red,
-                       change, change_low, change_high, baseline, band_low, band_high, smoothed, smoothed_low,
-                       smoothed_high, anchor, anchor_change, have, need, sees, regression_id, detail,
-                       policy_version, judged_at)
-SELECT o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value, o.new_verdict,
-       o.position IS NOT DISTINCT FROM o.new_since, o.new_verdict = 'regression' AND s.role = 'gate', o.change,
-       o.change_low, o.change_high, o.baseline, o.band_low, o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high,
-       o.anchor, o.anchor_change, o.have, o.need, o.sees, o.new_regression_id,
-       (o.detail - 'since_position') || jsonb_strip_nulls(jsonb_build_object(
-         'since_position', o.new_since, 'reason', coalesce(o.new_reason, o.detail ->> 'reason'),
-         'first_said', coalesce(o.detail ->> 'first_said', o.verdict))),
+_COPY = f"""
+INSERT INTO judgement ({_COLUMNS})
+SELECT o.project_id, o.measured_at, o.series_id, o.branch_id, o.position, o.commit_id, o.run_id, o.value,
+       o.new_verdict, coalesce(o.new_reason, o.reason), o.position IS NOT DISTINCT FROM o.new_since, o.new_since,
+       o.new_verdict = 'regression' AND s.role = 'gate', o.change, o.change_low, o.change_high, o.baseline, o.band_low,
+       o.band_high, o.smoothed, o.smoothed_low, o.smoothed_high, o.anchor, o.anchor_change, o.noise,
+       o.minimum_detectable_effect, o.n_baseline, o.min_change, o.runs_of_level, o.worker_offset, o.sustained_runs,
+       o.have, o.need, o.sees, o.new_regression_id,
+       o.detail || jsonb_build_object('first_said', coalesce(o.detail ->> 'first_said', o.verdict)),
        o.policy_version, %(now)s
 FROM old o JOIN series s ON s.id = o.series_id
 """
 
 
-def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.Statement:
-    """Stores judgements. Those of one run have much in common, which is sent once."""
+def insert_statement(project_id: int, rows: Sequence[JudgementRow], judged_at: datetime) -> wire.Statement:
+    """Stores judgements of a project. Those of one run have much in common, which is sent once."""
     said = [row.judgement for row in rows]
     young = [judgement.verdict is Verdict.INSUFFICIENT for judgement in said]
     common: dict[tuple[str, str], list[Any]] = {
@@ -90,8 +100,12 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         ("position", "positions"): [judgement.position for judgement in said],
         ("commit", "commits"): [row.commit_id for row in rows],
         ("run", "runs"): [row.run_id for row in rows],
+        ("reason", "reasons"): [judgement.reason.value for judgement in said],
         ("onset", "onsets"): [judgement.onset for judgement in said],
+        ("since", "sinces"): [judgement.since_position for judgement in said],
         ("red", "reds"): [judgement.red for judgement in said],
+        ("min_change", "min_changes"): [s.numbers.get("min_change") for s in said],
+        ("sustained_runs", "all_sustained_runs"): [_whole(s.numbers.get("sustained_runs")) for s in said],
         ("have", "haves"): [min(s.n_baseline, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
         ("need", "needs"): [min(s.needed_runs, INT2_MAX) if few else None for s, few in zip(said, young, strict=True)],
         ("sees", "all_see"): [s.numbers.get("sees") if s.verdict is Verdict.UNSTEADY else None for s in said],
@@ -99,6 +113,7 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         ("policy_version", "policy_versions"): [judgement.policy_version for judgement in said],
     }
     values: dict[str, Any] = {
+        "project": project_id,
         "judged_at": judged_at,
         "series": wire.Ints([row.series_id for row in rows]),
         "value": wire.Doubles([judgement.value for judgement in said]),
@@ -114,6 +129,11 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
         "smoothed_high": wire.Doubles([judgement.smoothed_high for judgement in said]),
         "anchor": wire.Doubles([judgement.anchor for judgement in said]),
         "anchor_change": wire.reals([judgement.anchor_change for judgement in said]),
+        "noise": wire.Doubles([judgement.noise for judgement in said]),
+        "minimum_detectable_effect": wire.Doubles([judgement.minimum_detectable_effect for judgement in said]),
+        "n_baseline": wire.Ints([judgement.n_baseline or None for judgement in said]),
+        "runs_of_level": wire.Ints([_whole(judgement.numbers.get("runs_of_level")) for judgement in said]),
+        "worker_offset": wire.Doubles([judgement.numbers.get("worker_offset") for judgement in said]),
         "details": orjson.dumps([_detail(row.judgement, row.more) for row in rows]).decode(),
     }
     for (one, many), column in common.items():
@@ -121,32 +141,32 @@ def insert_statement(rows: Sequence[JudgementRow], judged_at: datetime) -> wire.
     return _INSERT, values
 
 
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
 def _detail(said: Judgement, more: Mapping[str, Any]) -> dict[str, Any]:
     """Details of a judgement that have no column. Empty values are left out: there are hundreds of millions of rows."""
-    detail: dict[str, Any] = {"reason": said.reason.value}
-    if said.noise is not None:
-        detail["noise"] = said.noise
-    if said.minimum_detectable_effect:
-        detail["minimum_detectable_effect"] = said.minimum_detectable_effect
-    if said.n_baseline:
-        detail["n_baseline"] = said.n_baseline
+    detail: dict[str, Any] = {}
     if said.needed_runs:
         detail["needed_runs"] = said.needed_runs
-    if said.since_position:
-        detail["since_position"] = said.since_position
-    if said.numbers:
-        detail["numbers"] = said.numbers
+    if numbers := {name: number for name, number in said.numbers.items() if name not in NUMBERS}:
+        detail["numbers"] = numbers
     return {**detail, **more} if more else detail
+
+
+def _numbers(row: Any) -> dict[str, float]:
+    known = {name: float(number) for name in NUMBERS if (number := getattr(row, name)) is not None}
+    return {**known, **row.detail.get("numbers", {})}
 
 
 def said_by(row: Any, commit: str) -> Judgement:
     """The judgement that a stored row holds (any row with the columns of `judgement`), as the judge said it."""
-    detail = row.detail
     return Judgement(
         position=row.position,
         commit=commit,
         verdict=Verdict(row.verdict),
-        reason=Reason(detail["reason"]),
+        reason=Reason(row.reason),
         policy_version=row.policy_version,
         value=row.value,
         change=row.change,
@@ -160,14 +180,14 @@ def said_by(row: Any, commit: str) -> Judgement:
         smoothed=row.smoothed if row.smoothed is not None else row.value,
         smoothed_low=row.smoothed_low if row.smoothed_low is not None else row.value,
         smoothed_high=row.smoothed_high if row.smoothed_high is not None else row.value,
-        noise=detail.get("noise"),
-        minimum_detectable_effect=detail.get("minimum_detectable_effect"),
-        n_baseline=detail.get("n_baseline", 0),
-        needed_runs=detail.get("needed_runs", 0),
+        noise=row.noise,
+        minimum_detectable_effect=row.minimum_detectable_effect,
+        n_baseline=row.n_baseline or 0,
+        needed_runs=row.detail.get("needed_runs", 0),
         red=row.red,
         onset=row.onset,
-        since_position=detail.get("since_position"),
-        numbers=detail.get("numbers", {}),
+        since_position=row.since_position,
+        numbers=_numbers(row),
     )
 
 
@@ -210,7 +230,7 @@ WITH wanted AS (
   UPDATE judgement AS j SET superseded_at = %(now)s FROM wanted w
   WHERE j.series_id = w.series_id AND j.superseded_at IS NULL AND j.branch_id IS NULL
     AND j.position BETWEEN w.first AND w.last AND j.verdict = ANY (string_to_array(w.instead_of, ','))
-    AND (w.since IS NULL OR (j.detail ->> 'since_position')::int = w.since)
+    AND (w.since IS NULL OR j.since_position = w.since)
     AND (j.verdict, j.onset, j.regression_id)
         IS DISTINCT FROM (w.verdict, j.position IS NOT DISTINCT FROM w.onset, w.regression_id)
   RETURNING j.*, w.verdict AS new_verdict, w.onset AS new_since, w.regression_id AS new_regression_id,

@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from backend.records import record
-from backend.regression.series.run_numbers import Columns
+from backend.regression.series.run_numbers import RunValues
 from backend.store.base import wire
 
 
@@ -136,38 +136,44 @@ def _by_run(row: Any, names: Sequence[str]) -> dict[str, Sequence[float]]:
     return {names[run - 1]: numbers[start:end] for run, (start, end) in zip(row.runs, ends, strict=True)}
 
 
-# The same values, each beside its position, of the series that can be told without a record of each point.
-_COLUMNS = f"""
-WITH standing AS MATERIALIZED (
-  SELECT j.* FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
+# The same values, each beside its position, of the series that can be told without a record of each point. Those are an
+# array: joined with, they were thought to be one, and a thousand measurements were read a thousand times.
+COLUMNS_OF_SERIES = f"""
+WITH found AS MATERIALIZED (
+  SELECT j.*, r.worker_id FROM unnest(%(ids)s::int[], %(around)s::int[], %(until)s::int[]) AS u (id, around, until)
   CROSS JOIN LATERAL ({_STANDING}) AS j
+  JOIN run r ON r.id = j.run_id
+),
+alike AS MATERIALIZED (
+  SELECT array_agg(series_id) AS ids FROM (
+    SELECT series_id FROM found GROUP BY series_id
+    HAVING count(DISTINCT position) = count(*) AND NOT bool_or(detail ? 'runs')
+      AND count(DISTINCT coalesce(worker_id, 0)) = 1) AS one
 ),
 measured AS (
   SELECT u.run_id, x.series_id, x.processes
-  FROM (SELECT DISTINCT run_id, measured_at FROM standing) AS u
+  FROM (SELECT DISTINCT run_id, measured_at FROM found WHERE series_id = ANY ((SELECT ids FROM alike)::int[])) AS u
   CROSS JOIN LATERAL (
     SELECT series_id, processes FROM measurement
-    WHERE run_id = u.run_id AND measured_at = u.measured_at AND series_id = ANY(%(ids)s::int[])
+    WHERE run_id = u.run_id AND measured_at = u.measured_at AND series_id = ANY ((SELECT ids FROM alike)::int[])
     OFFSET 0) AS x
 )
 SELECT series_id, string_agg(int4send(position), ''::bytea ORDER BY position) AS places,
        string_agg(int4send(cardinality(processes)), ''::bytea ORDER BY position) AS counts,
        string_agg(substr(array_send(processes), 21), ''::bytea ORDER BY position) AS numbers
 FROM (
-  SELECT j.series_id, j.position, j.detail, r.worker_id, coalesce(m.processes, ARRAY[j.value]) AS processes
-  FROM standing j JOIN run r ON r.id = j.run_id
-  LEFT JOIN measured m ON m.run_id = j.run_id AND m.series_id = j.series_id) AS point
+  SELECT j.series_id, j.position, coalesce(nullif(m.processes, '{{}}'), ARRAY[j.value]) AS processes
+  FROM found j LEFT JOIN measured m ON m.run_id = j.run_id AND m.series_id = j.series_id
+  WHERE j.series_id = ANY ((SELECT ids FROM alike)::int[])) AS point
 GROUP BY series_id
-HAVING count(DISTINCT position) = count(*) AND NOT bool_or(detail ? 'runs')
-  AND count(DISTINCT coalesce(worker_id, 0)) = 1
 """
 
 
-def load_columns(c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int) -> dict[int, Columns]:
+def load_columns(c: Connection, stretches: Mapping[int, tuple[int, int]], *, before: int) -> dict[int, RunValues]:
     """The same points as columns. Left out: a series of several workers, or with a point of several runs."""
-    (rows,) = wire.send(c, (_COLUMNS, _wanted(stretches, before)))
+    (rows,) = wire.send(c, (COLUMNS_OF_SERIES, _wanted(stretches, before)))
     return {
-        row.series_id: Columns(
+        row.series_id: RunValues(
             places=np.frombuffer(row.places, ">i4").astype(np.int64),
             processes=np.frombuffer(row.counts, ">i4").astype(np.int64),
             values=np.frombuffer(row.numbers, _SENT)["number"].astype(np.float64),

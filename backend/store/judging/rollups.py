@@ -32,9 +32,9 @@ WHEN MATCHED THEN UPDATE SET
   last_position = greatest(r.last_position, %(position)s),
   worst_verdict = {_WORSE.format("r.worst_verdict", "n.verdict")},
   worst_change = greatest(r.worst_change, n.change)
-WHEN NOT MATCHED THEN INSERT (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                              last_position, worst_verdict, worst_change)
-  VALUES (n.id, n.name, n.bucket, 1, n.value, n.value, n.value, n.value, %(position)s, n.verdict, n.change)
+WHEN NOT MATCHED THEN INSERT (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max,
+                              last_value, last_position, worst_verdict, worst_change)
+  VALUES (n.id, %(project)s, n.name, n.bucket, 1, n.value, n.value, n.value, n.value, %(position)s, n.verdict, n.change)
 """
 
 
@@ -49,10 +49,10 @@ WITH touched AS (
   FROM unnest(%(ids)s::int[], %(moments)s::timestamptz[]) AS u (id, at),
        unnest(ARRAY['hour', 'day', 'week']) AS g (name)
 )
-INSERT INTO rollup AS r (series_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
-                         last_position, worst_verdict, worst_change)
-SELECT t.id, t.name, t.bucket, n.runs, n.value_sum, n.value_min, n.value_max, n.last_value, n.last_position,
-       n.worst_verdict, n.worst_change
+INSERT INTO rollup AS r (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max,
+                         last_value, last_position, worst_verdict, worst_change)
+SELECT t.id, s.project_id, t.name, t.bucket, n.runs, n.value_sum, n.value_min, n.value_max, n.last_value,
+       n.last_position, n.worst_verdict, n.worst_change
 FROM (SELECT DISTINCT id, week FROM touched) AS w
 CROSS JOIN LATERAL (
   SELECT g.name, date_trunc(g.name, j.measured_at, 'UTC') AS bucket, count(*)::int AS runs, sum(value) AS value_sum,
@@ -64,7 +64,8 @@ CROSS JOIN LATERAL (
     AND j.measured_at >= w.week AND j.measured_at < w.week + interval '7 days'
   GROUP BY 1, 2) AS n
 JOIN touched t ON t.id = w.id AND t.name = n.name AND t.bucket = n.bucket
-ON CONFLICT (series_id, granularity, bucket) DO UPDATE SET
+JOIN series s ON s.id = t.id
+ON CONFLICT (series_id, granularity, bucket, project_id) DO UPDATE SET
   runs = excluded.runs, value_sum = excluded.value_sum, value_min = excluded.value_min, value_max = excluded.value_max,
   last_value = excluded.last_value, last_position = excluded.last_position, worst_verdict = excluded.worst_verdict,
   worst_change = excluded.worst_change
@@ -74,9 +75,12 @@ WHERE (r.runs, r.value_sum, r.value_min, r.value_max, r.last_value, r.last_posit
 """
 
 
-def rollup_statement(said: Sequence[tuple[int, Judgement]], *, measured_at: datetime, position: int) -> wire.Statement:
+def rollup_statement(
+    project_id: int, said: Sequence[tuple[int, Judgement]], *, measured_at: datetime, position: int
+) -> wire.Statement:
     """Adds one run's points to the hour, the day and the week they fall in: of each series what is said of it."""
     return _ADD, {
+        "project": project_id,
         "measured_at": measured_at,
         "position": position,
         "ids": wire.Ints([series_id for series_id, _ in said]),

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, delete, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from backend.store.base.projects import project_of
 from backend.store.tables.notify import notify_message, notify_rule, unseen_event
 
 
@@ -69,6 +70,7 @@ def want(
     """Have a message sent, `about` an event of a regression or not; its number. None: this rule had it before."""
     values = {
         "rule_id": rule_id,
+        "project_id": project_of(notify_rule, rule_id),
         "key": key,
         "kind": kind,
         "regression_id": None if about is None else about.regression_id,

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, text, update
 
+from backend.store.base.projects import project_of
 from backend.store.base.spans import Spans
 from backend.store.tables.sessions import backfill, backfill_run
 
@@ -42,7 +43,7 @@ _LEVELS = text(
        WHERE s.project_id = :project AND s.testbed_id = :testbed AND s.suite = :suite AND s.role = 'gate'
          AND j.position BETWEEN :first AND :last AND j.measured_at >= :since AND j.measured_at < :until
          AND j.value > 0
-       GROUP BY s.id ORDER BY s.id"""
+       GROUP BY s.id, s.project_id ORDER BY s.id"""
 )
 
 
@@ -78,7 +79,9 @@ def list_backfills(c: Connection, *, project_id: int | None, state: str | None, 
 
 def add_run(c: Connection, backfill_id: str, position: int, run_id: str, *, created: bool, why: str) -> None:
     values = {"position": position, "run_id": run_id, "created": created, "why": why}
-    c.execute(insert(backfill_run).values(backfill_id=backfill_id, **values))
+    c.execute(
+        insert(backfill_run).values(backfill_id=backfill_id, project_id=project_of(backfill, backfill_id), **values)
+    )
 
 
 def runs_of(c: Connection, backfill_id: str) -> Sequence[RowMapping]:

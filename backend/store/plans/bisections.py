@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, text, update
 
+from backend.store.base.projects import project_of
 from backend.store.tables.sessions import bisection, bisection_step
 
 _FACTS = """SELECT g.id, g.project_id, g.testbed_id, g.state, g.still_bad, g.lead_series_id, g.lead_change,
@@ -123,7 +124,7 @@ def steps_of_all(c: Connection, bisection_ids: Iterable[str]) -> dict[str, list[
 
 
 def insert_step(c: Connection, values: Mapping[str, Any]) -> None:
-    c.execute(insert(bisection_step).values(**values))
+    c.execute(insert(bisection_step).values(project_id=project_of(bisection, values["bisection_id"]), **values))
 
 
 def change_step(c: Connection, bisection_id: str, number: int, **values: Any) -> None:

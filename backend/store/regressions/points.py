@@ -71,9 +71,9 @@ def of_regressions(c: Connection, regression_ids: Iterable[int], *, series_id: i
 
 
 _INSERT = """
-INSERT INTO change_point (series_id, kind, direction, state, onset_position, onset_commit_id, last_good_position,
-                          detected_position, change, before, after, created_at, updated_at)
-SELECT u.series, u.kind, u.direction, u.state, u.onset,
+INSERT INTO change_point (series_id, project_id, kind, direction, state, onset_position, onset_commit_id,
+                          last_good_position, detected_position, change, before, after, created_at, updated_at)
+SELECT u.series, (SELECT project_id FROM branch WHERE id = %(branch)s), u.kind, u.direction, u.state, u.onset,
        (SELECT commit_id FROM branch_commit WHERE branch_id = %(branch)s AND position = u.onset),
        u.last_good, u.detected, u.change, u.before, u.after, %(now)s, %(now)s
 FROM unnest(%(series)s::int[], %(kind)s::text[], %(direction)s::text[], %(state)s::text[], %(onset)s::int[],

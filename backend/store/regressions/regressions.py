@@ -197,7 +197,7 @@ _FIXED_LATELY = text(
          AND p.state = 'fixed' AND p.fixed_position >= :since AND p.direction = 'regression'
          AND NOT EXISTS (SELECT FROM change_point q WHERE q.series_id = p.series_id AND q.direction = 'regression'
                            AND q.onset_position > p.onset_position AND q.regression_id <> g.id)
-       GROUP BY g.id
+       GROUP BY g.id, g.project_id
        HAVING 2 * count(*) FILTER (WHERE p.series_id = ANY(:series)) >= greatest(count(*), :many)
        ORDER BY g.id DESC"""
 )
@@ -240,9 +240,10 @@ def standing_alarms(c: Connection) -> list[Any]:
 
 _EVENT = text(
     """WITH event AS (
-         INSERT INTO regression_event (regression_id, at, kind, actor, note, detail)
-         VALUES (:regression, :now, :kind, :actor, :note, CAST(:detail AS jsonb)) RETURNING id)
-       INSERT INTO unseen_event (event_id) SELECT id FROM event RETURNING event_id"""
+         INSERT INTO regression_event (regression_id, project_id, at, kind, actor, note, detail)
+         VALUES (:regression, (SELECT project_id FROM regression WHERE id = :regression), :now, :kind, :actor, :note,
+                 CAST(:detail AS jsonb)) RETURNING id, project_id)
+       INSERT INTO unseen_event (event_id, project_id) SELECT id, project_id FROM event RETURNING event_id"""
 )
 
 

@@ -81,9 +81,9 @@ _MEASURED = text(
 )
 # By themselves, and not joined with the measurements: the index leads to the judgements of a run, once for each run.
 _WORKER_OFFSETS = text(
-    """SELECT run_id, series_id, (detail #>> '{numbers,worker_offset}')::float8 FROM judgement
+    """SELECT run_id, series_id, worker_offset FROM judgement
        WHERE run_id = ANY(:runs) AND superseded_at IS NULL AND measured_at >= :since AND measured_at < :until
-         AND detail #> '{numbers,worker_offset}' IS NOT NULL"""
+         AND worker_offset IS NOT NULL"""
 )
 _SERIES = text(
     """SELECT id, suite, benchmark, variant_key, preset, metric, unit, direction, role, exact,

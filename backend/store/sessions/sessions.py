@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, RowMapping, insert, select, text, update
 
+from backend.store.base.projects import project_of
 from backend.store.tables.sessions import session, session_series, session_turn
 
 OPEN = ("waiting", "running")
@@ -137,7 +138,7 @@ class StoredTurn:
 
 def insert_turns(c: Connection, session_id: str, turns: Sequence[StoredTurn]) -> None:
     c.execute(
-        insert(session_turn),
+        insert(session_turn).values(project_id=project_of(session, session_id)),
         [
             {
                 "session_id": session_id,
@@ -183,7 +184,10 @@ def replace_series(c: Connection, session_id: str, rows: Sequence[Mapping[str, A
     """Replace the session's result for each metric; done after each round."""
     c.execute(session_series.delete().where(session_series.c.session_id == session_id))
     if rows:
-        c.execute(insert(session_series), [{"session_id": session_id, **row} for row in rows])
+        c.execute(
+            insert(session_series).values(project_id=project_of(session, session_id)),
+            [{"session_id": session_id, **row} for row in rows],
+        )
 
 
 _SERIES = text("SELECT * FROM session_series WHERE session_id = ANY(:sessions) ORDER BY id")

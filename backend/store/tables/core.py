@@ -17,6 +17,7 @@ from sqlalchemy import (
     DateTime,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -44,6 +45,22 @@ TIMESTAMP = DateTime(timezone=True)
 NOW = text("now()")
 EMPTY_OBJECT = text("'{}'::jsonb")
 EMPTY_ARRAY = text("'{}'")
+
+
+def of_project(column: str, parent: str, ondelete: str | None = None) -> ForeignKeyConstraint:
+    """A row of another table, which is always of the same project."""
+    return ForeignKeyConstraint([column, "project_id"], [f"{parent}.id", f"{parent}.project_id"], ondelete=ondelete)
+
+
+def in_key() -> Column[int]:
+    """The project, as a part of the primary key: the tables of one project can lie on one machine (docs/scale.md)."""
+    return Column("project_id", Integer, primary_key=True, autoincrement=False)
+
+
+def project_in_key() -> Column[int]:
+    """The same, of what belongs to the project itself."""
+    reference = ForeignKey("project.id", ondelete="CASCADE")
+    return Column("project_id", reference, primary_key=True, autoincrement=False)
 
 
 def at(name: str, *, nullable: bool = False, default: bool = False) -> Column[object]:
@@ -76,7 +93,7 @@ branch = Table(
     "branch",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("name", Text, nullable=False),
     Column("head_sha", Text),
     at("updated_at", default=True),
@@ -89,7 +106,7 @@ commit = Table(
     "commit",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("sha", Text, nullable=False),
     Column("parents", ARRAY(Text), nullable=False, server_default=EMPTY_ARRAY),
     Column("message", Text, nullable=False, server_default=""),
@@ -118,17 +135,21 @@ tag = Table(
     metadata,
     Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), primary_key=True),
     Column("name", Text, primary_key=True),
-    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("commit_id", BigInteger, nullable=False, index=True),
+    of_project("commit_id", "commit", "CASCADE"),
 )
 
 # First-parent order of a branch: the root has position 0. Order is never a date.
 branch_commit = Table(
     "branch_commit",
     metadata,
-    Column("branch_id", ForeignKey("branch.id", ondelete="CASCADE"), primary_key=True),
+    Column("branch_id", Integer, primary_key=True),
     Column("position", Integer, primary_key=True),
-    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
-    UniqueConstraint("branch_id", "commit_id"),
+    in_key(),
+    Column("commit_id", BigInteger, nullable=False, index=True),
+    of_project("branch_id", "branch", "CASCADE"),
+    of_project("commit_id", "commit", "CASCADE"),
+    UniqueConstraint("branch_id", "commit_id", "project_id"),
 )
 
 # Classes of machines so similar that their results may form one series.
@@ -178,8 +199,8 @@ run = Table(
     "run",
     metadata,
     Column("id", Text, primary_key=True),  # ULID
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
-    Column("commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False, index=True),
+    project_in_key(),
+    Column("commit_id", BigInteger, nullable=False, index=True),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("suite_version", Text),
@@ -218,6 +239,7 @@ run = Table(
     Column("received_at", TIMESTAMP),
     Column("body_sha256", LargeBinary),
     Column("document", LargeBinary),  # zlib of the run as delivered, without the samples (those are in `measurement`)
+    of_project("commit_id", "commit", "CASCADE"),
     CheckConstraint(
         "state IN ('queued', 'leased', 'running', 'done', 'failed', 'cancelled', 'superseded')", name="state"
     ),
@@ -275,8 +297,9 @@ queue_share = Table(
 result = Table(
     "result",
     metadata,
-    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("run_id", Text, primary_key=True),
     Column("index", SmallInteger, primary_key=True),
+    in_key(),
     Column("benchmark", Text, nullable=False),
     Column("variant", JSONB, nullable=False),
     Column("variant_key", Text, nullable=False),
@@ -284,6 +307,7 @@ result = Table(
     Column("status", Text, nullable=False),
     Column("error", Text),
     Column("correctness_state", Text),
+    of_project("run_id", "run", "CASCADE"),
     Index("ix_result_not_ok", "run_id", postgresql_where=text("status <> 'ok'")),
 )
 
@@ -292,11 +316,13 @@ run_event = Table(
     "run_event",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
+    in_key(),
+    Column("run_id", Text, nullable=False),
     Column("attempt", SmallInteger, nullable=False, server_default=text("1")),
     at("at", default=True),
     Column("kind", Text, nullable=False),  # state | progress | log
     Column("detail", JSONB, nullable=False),
+    of_project("run_id", "run", "CASCADE"),
     Index("ix_run_event_run_id_id", "run_id", "id"),
 )
 
@@ -304,12 +330,14 @@ run_event = Table(
 artifact = Table(
     "artifact",
     metadata,
-    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("run_id", Text, primary_key=True),
     Column("name", Text, primary_key=True),
+    in_key(),
     Column("content_type", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("sha256", LargeBinary, nullable=False),
     at("received_at", default=True),
+    of_project("run_id", "run", "CASCADE"),
 )
 
 # --- series, measurements, judgements --------------------------------------------------------------------------------
@@ -319,7 +347,7 @@ series = Table(
     "series",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("suite_version", Text, nullable=False),
@@ -360,46 +388,36 @@ series = Table(
     postgresql_with={"fillfactor": "70"},  # the state is updated in place (HOT)
 )
 
-# The value that a run gave a series, with the values of its processes.
+# The value that a run gave a series, with the values of its processes. In this order its columns leave no gaps.
 measurement = Table(
     "measurement",
     metadata,
     Column("series_id", Integer, nullable=False),
-    Column("run_id", Text, nullable=False),
+    Column("project_id", Integer, nullable=False),
     at("measured_at"),
     Column("commit_id", BigInteger, nullable=False),
+    Column("value", Double, nullable=False),
     Column("result_index", SmallInteger, nullable=False),
     Column("measurement_index", SmallInteger, nullable=False),
-    Column("value", Double, nullable=False),
+    Column("run_id", Text, nullable=False),
     Column("processes", ARRAY(Double)),
-    Column("samples", ARRAY(Double)),  # in rows from before 0.2: of all processes, one after another
+    Column("samples_packed", LargeBinary),  # of all processes, as backend/store/ingest/packed.py writes them
     Column("sample_counts", ARRAY(Integer)),  # how many of them belong to each process
-    Column("samples_packed", LargeBinary),  # the same, as backend/store/ingest/packed.py writes them
+    Column("samples", ARRAY(Double)),  # the samples, in rows from before 0.2
     # The run first: rows arrive by run, so that the index grows at its end, and pages stay full.
-    PrimaryKeyConstraint("run_id", "series_id", "measured_at"),
+    PrimaryKeyConstraint("run_id", "series_id", "measured_at", "project_id"),
     postgresql_partition_by="RANGE (measured_at)",
 )
 
 # The verdict on a measurement when it arrived, with the numbers behind it. If a measurement is judged again, its row is
-# superseded, not changed.
+# superseded, not changed. Long columns come first, so that a row has no gaps.
 judgement = Table(
     "judgement",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("measured_at", TIMESTAMP, primary_key=True),
-    Column("series_id", Integer, nullable=False),
-    # null: the project's default branch; others are judged against their merge base and do not change the state
-    Column("branch_id", Integer),
-    Column("position", Integer, nullable=False),
     Column("commit_id", BigInteger, nullable=False),
-    Column("run_id", Text, nullable=False),
     Column("value", Double, nullable=False),
-    Column("verdict", Text, nullable=False),
-    Column("onset", Boolean, nullable=False, server_default=text("false")),
-    Column("red", Boolean, nullable=False, server_default=text("false")),  # a gate metric got worse, and code caused it
-    Column("change", REAL),  # of cost, as a fraction, relative to the baseline
-    Column("change_low", REAL),
-    Column("change_high", REAL),
     Column("baseline", Double),
     Column("band_low", Double),
     Column("band_high", Double),
@@ -407,15 +425,36 @@ judgement = Table(
     Column("smoothed_low", Double),
     Column("smoothed_high", Double),
     Column("anchor", Double),
-    Column("anchor_change", REAL),
-    Column("have", SmallInteger),  # baseline runs available …
-    Column("need", SmallInteger),  # … and needed, if the verdict is `insufficient`
-    Column("sees", REAL),  # the smallest visible change, as a fraction, if the verdict is `unsteady`
-    Column("regression_id", Integer),  # the regression this point is part of
-    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # reason code and the numbers behind it
-    Column("policy_version", Text, nullable=False),
+    Column("noise", Double),  # of one run, as a fraction of the level
+    Column("minimum_detectable_effect", Double),  # as a fraction of cost
+    Column("min_change", Double),  # of the policy: the smallest change that counts
+    Column("worker_offset", Double),  # what is known of the worker that measured it, as a fraction
     at("judged_at", default=True),
     Column("superseded_at", TIMESTAMP),
+    in_key(),
+    Column("series_id", Integer, nullable=False),
+    # null: the project's default branch; others are judged against their merge base and do not change the state
+    Column("branch_id", Integer),
+    Column("position", Integer, nullable=False),
+    Column("regression_id", Integer),  # the regression this point is part of
+    Column("since_position", Integer),  # where the change began of which it is a part
+    Column("n_baseline", Integer),  # runs of the baseline
+    Column("runs_of_level", Integer),  # runs since the last change
+    Column("change", REAL),  # of cost, as a fraction, relative to the baseline
+    Column("change_low", REAL),
+    Column("change_high", REAL),
+    Column("anchor_change", REAL),
+    Column("sees", REAL),  # the smallest visible change, as a fraction, if the verdict is `unsteady`
+    Column("have", SmallInteger),  # baseline runs available …
+    Column("need", SmallInteger),  # … and needed, if the verdict is `insufficient`
+    Column("sustained_runs", SmallInteger),  # of the policy: after how many bad runs a change is told
+    Column("onset", Boolean, nullable=False, server_default=text("false")),
+    Column("red", Boolean, nullable=False, server_default=text("false")),  # a gate metric got worse, and code caused it
+    Column("verdict", Text, nullable=False),
+    Column("reason", Text, nullable=False),  # a code (backend/regression/terms.py)
+    Column("run_id", Text, nullable=False),
+    Column("policy_version", Text, nullable=False),
+    Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # what only some judgements have
     CheckConstraint(
         "verdict IN ('regression', 'improvement', 'unchanged', 'suspect', 'unsteady', 'insufficient')", name="verdict"
     ),
@@ -468,6 +507,7 @@ rollup = Table(
     Column("series_id", Integer, primary_key=True),  # no foreign key: its check cost more than the rest of a new bucket
     Column("granularity", Text, primary_key=True),  # hour | day | week
     Column("bucket", TIMESTAMP, primary_key=True),
+    in_key(),
     Column("runs", Integer, nullable=False),
     Column("value_sum", Double, nullable=False),
     Column("value_min", Double, nullable=False),

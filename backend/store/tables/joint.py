@@ -16,16 +16,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from backend.store.tables.core import NOW, TIMESTAMP, metadata
-from backend.store.tables.regressions import regression
-from backend.store.tables.sessions import session
+from backend.store.tables import sessions  # noqa: F401 -- what these tables refer to
+from backend.store.tables.core import NOW, TIMESTAMP, metadata, of_project, project_in_key
 
 # A change that many series of a suite show at the same moment.
 incident = Table(
     "incident",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("suite", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("cause", Text, nullable=False),
@@ -38,9 +37,10 @@ incident = Table(
     Column("magnitude", Double, nullable=False),  # logarithm of cost
     Column("drift", Boolean, nullable=False),
     Column("closed_position", Integer),  # the first good one after it
-    Column("regression_id", ForeignKey(regression.c.id, ondelete="SET NULL"), index=True),
+    Column("regression_id", Integer, index=True),
     Column("reported_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("updated_at", TIMESTAMP, nullable=False, server_default=NOW),
+    of_project("regression_id", "regression", "SET NULL (regression_id)"),
     CheckConstraint("kind IN ('regression', 'improvement', 'infra', 'environment', 'method')", name="kind"),
     Index("ix_incident_project_id", "project_id", "first_bad_position"),
 )
@@ -50,15 +50,16 @@ joint_question = Table(
     "joint_question",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("suite", Text, nullable=False),
     Column("testbed", Text, nullable=False),
     Column("after_run_id", Text, nullable=False),  # the run that made it necessary …
     Column("number", SmallInteger, nullable=False),  # … and the question's number after that run
     Column("base_position", Integer, nullable=False),
     Column("head_position", Integer, nullable=False),
-    Column("session_id", ForeignKey(session.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("session_id", Text, nullable=False, index=True),
     Column("answered_after", Text),  # the newest run at the time its answer was read
+    of_project("session_id", "session", "CASCADE"),
     UniqueConstraint("project_id", "suite", "after_run_id", "number", name="uq_joint_question_after"),
 )
 

@@ -5,7 +5,6 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
-    ForeignKey,
     Identity,
     Index,
     Integer,
@@ -16,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from backend.store.tables.core import TIMESTAMP, at, metadata
+from backend.store.tables.core import TIMESTAMP, at, in_key, metadata, of_project, project_in_key
 
 NO_TEXTS = text("'{}'::text[]")
 
@@ -25,7 +24,9 @@ NO_TEXTS = text("'{}'::text[]")
 unseen_event = Table(
     "unseen_event",
     metadata,
-    Column("event_id", ForeignKey("regression_event.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("event_id", BigInteger, primary_key=True, autoincrement=False),
+    in_key(),
+    of_project("event_id", "regression_event", "CASCADE"),
 )
 
 # Who is notified of what, and where.
@@ -33,7 +34,7 @@ notify_rule = Table(
     "notify_rule",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False, index=True),
+    project_in_key(),
     Column("name", Text, nullable=False),
     Column("address", Text, nullable=False),  # an Apprise address with its secrets; leaves the service only for sending
     Column("shown_address", Text, nullable=False),  # the same without secrets
@@ -48,6 +49,7 @@ notify_rule = Table(
     Column("quiet_until", Text),
     at("created_at", default=True),
     CheckConstraint("digest IN ('daily', 'weekly')", name="digest"),
+    Index("ix_notify_rule_project_id", "project_id"),
 )
 
 # Messages that result from the rules, and their outcome.
@@ -55,10 +57,11 @@ notify_message = Table(
     "notify_message",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    Column("rule_id", ForeignKey("notify_rule.id", ondelete="CASCADE"), nullable=False),
+    in_key(),
+    Column("rule_id", Integer, nullable=False),
     Column("key", Text, nullable=False),  # what it reports; a rule reports each thing once
     Column("kind", Text, nullable=False),  # event | digest | test
-    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), index=True),
+    Column("regression_id", Integer, index=True),
     Column("event", Text),
     # `sending` is stored before the message is sent; if it is found later, its fate is unknown
     Column("state", Text, nullable=False, server_default="waiting"),
@@ -67,8 +70,10 @@ notify_message = Table(
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("error", Text),
     Column("sent_at", TIMESTAMP),
+    of_project("rule_id", "notify_rule", "CASCADE"),
+    of_project("regression_id", "regression", "CASCADE"),
     CheckConstraint("kind IN ('event', 'digest', 'test')", name="kind"),
     CheckConstraint("state IN ('waiting', 'sending', 'sent', 'gave_up', 'unknown')", name="state"),
-    UniqueConstraint("rule_id", "key", name="uq_notify_message_key"),
+    UniqueConstraint("rule_id", "key", "project_id", name="uq_notify_message_key"),
     Index("ix_notify_message_waiting", "wanted_at", postgresql_where=text("state IN ('waiting', 'sending')")),
 )

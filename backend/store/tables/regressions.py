@@ -17,14 +17,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, metadata
+from backend.store.tables.core import EMPTY_OBJECT, TIMESTAMP, at, in_key, metadata, of_project, project_in_key
 
 # A change for the worse or the better that is reported to people, on however many series it shows.
 regression = Table(
     "regression",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("state", Text, nullable=False),
     Column("kind", Text, nullable=False, server_default="step"),  # step | drift
@@ -32,9 +32,9 @@ regression = Table(
     Column("evidence", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("first_bad_position", Integer, nullable=False),
     Column("last_good_position", Integer),
-    Column("first_bad_commit_id", ForeignKey("commit.id")),
-    Column("last_good_commit_id", ForeignKey("commit.id")),
-    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),
+    Column("first_bad_commit_id", BigInteger),
+    Column("last_good_commit_id", BigInteger),
+    Column("lead_series_id", Integer),
     Column("lead_change", REAL),
     Column("lead_change_low", REAL),
     Column("lead_change_high", REAL),
@@ -42,11 +42,15 @@ regression = Table(
     Column("held_back", Boolean, nullable=False, server_default=text("false")),  # certain, but not caused by code
     Column("owner", Text),
     Column("reason", Text),  # given with `expected` and `invalid`
-    Column("fixed_commit_id", ForeignKey("commit.id")),
+    Column("fixed_commit_id", BigInteger),
     at("opened_at", default=True),
     Column("confirmed_at", TIMESTAMP),
     Column("closed_at", TIMESTAMP),
     at("updated_at", default=True),
+    of_project("first_bad_commit_id", "commit"),
+    of_project("last_good_commit_id", "commit"),
+    of_project("lead_series_id", "series", "SET NULL (lead_series_id)"),
+    of_project("fixed_commit_id", "commit"),
     CheckConstraint(
         "state IN ('suspect', 'confirmed', 'acknowledged', 'fixed', 'expected', 'invalid', 'withdrawn')", name="state"
     ),
@@ -61,13 +65,14 @@ change_point = Table(
     "change_point",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
-    Column("regression_id", ForeignKey("regression.id", ondelete="SET NULL"), index=True),
+    in_key(),
+    Column("series_id", Integer, nullable=False),
+    Column("regression_id", Integer, index=True),
     Column("kind", Text, nullable=False),  # step | drift
     Column("direction", Text, nullable=False),  # regression | improvement
     Column("state", Text, nullable=False),  # suspect | confirmed | fixed | withdrawn
     Column("onset_position", Integer, nullable=False),
-    Column("onset_commit_id", ForeignKey("commit.id")),
+    Column("onset_commit_id", BigInteger),
     Column("last_good_position", Integer),
     Column("detected_position", Integer, nullable=False),
     Column("fixed_position", Integer),
@@ -79,6 +84,9 @@ change_point = Table(
     Column("is_placed", Boolean, nullable=False, server_default=text("false")),  # assigned by a person
     at("created_at", default=True),
     at("updated_at", default=True),
+    of_project("series_id", "series", "CASCADE"),
+    of_project("regression_id", "regression", "SET NULL (regression_id)"),
+    of_project("onset_commit_id", "commit"),
     CheckConstraint("kind IN ('step', 'drift')", name="kind"),
     CheckConstraint("direction IN ('regression', 'improvement')", name="direction"),
     CheckConstraint("state IN ('suspect', 'confirmed', 'fixed', 'withdrawn')", name="state"),
@@ -97,10 +105,12 @@ regression_event = Table(
     "regression_event",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    Column("regression_id", ForeignKey("regression.id", ondelete="CASCADE"), nullable=False, index=True),
+    in_key(),
+    Column("regression_id", Integer, nullable=False, index=True),
     at("at", default=True),
     Column("kind", Text, nullable=False),
     Column("actor", Text, nullable=False, server_default="tidemark"),
     Column("note", Text),
     Column("detail", JSONB, nullable=False, server_default=EMPTY_OBJECT),
+    of_project("regression_id", "regression", "CASCADE"),
 )

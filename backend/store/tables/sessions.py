@@ -6,6 +6,7 @@ else: its arms are shown, and never become part of the history of a series.
 
 from sqlalchemy import (
     REAL,
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -22,8 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from backend.store.tables.core import EMPTY_OBJECT, NOW, TIMESTAMP, metadata
-from backend.store.tables.regressions import regression
+from backend.store.tables import regressions  # noqa: F401 -- what these tables refer to
+from backend.store.tables.core import EMPTY_OBJECT, NOW, TIMESTAMP, in_key, metadata, of_project, project_in_key
 
 OPEN_SESSION = "state IN ('waiting', 'running')"
 
@@ -32,16 +33,16 @@ session = Table(
     "session",
     metadata,
     Column("id", Text, primary_key=True),  # ULID
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("purpose", Text, nullable=False),  # confirm | bisect | compare | attribute
-    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE")),
-    Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE")),
+    Column("regression_id", Integer),
+    Column("bisection_id", Text),
     Column("schedule", Text),  # the name of the schedule that requested it
-    Column("lead_series_id", ForeignKey("series.id", ondelete="SET NULL")),  # the series whose change it decides
-    Column("base_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
-    Column("head_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    Column("lead_series_id", Integer),  # the series whose change it decides
+    Column("base_commit_id", BigInteger, nullable=False),
+    Column("head_commit_id", BigInteger, nullable=False),
     Column("base_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),  # {"pip": …, "setup": …, "env": {…}}
     Column("head_setup", JSONB, nullable=False, server_default=EMPTY_OBJECT),
     Column("spec", JSONB, nullable=False),  # the suite, reduced to what is in question
@@ -56,6 +57,11 @@ session = Table(
     Column("requested_by", Text, nullable=False),
     Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("decided_at", TIMESTAMP),
+    of_project("regression_id", "regression", "CASCADE"),
+    of_project("bisection_id", "bisection", "CASCADE"),
+    of_project("lead_series_id", "series", "SET NULL (lead_series_id)"),
+    of_project("base_commit_id", "commit", "CASCADE"),
+    of_project("head_commit_id", "commit", "CASCADE"),
     CheckConstraint("purpose IN ('confirm', 'bisect', 'compare', 'attribute')", name="purpose"),
     CheckConstraint("state IN ('waiting', 'running', 'decided', 'cancelled', 'quarantined', 'failed')", name="state"),
     CheckConstraint("decision IN ('confirmed', 'withdrawn', 'undecided')", name="decision"),
@@ -66,6 +72,7 @@ session = Table(
     Index(
         "uq_session_confirming",
         "regression_id",
+        "project_id",
         unique=True,
         postgresql_where=text(f"purpose = 'confirm' AND {OPEN_SESSION}"),
     ),
@@ -75,8 +82,9 @@ session = Table(
 session_turn = Table(
     "session_turn",
     metadata,
-    Column("session_id", ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+    Column("session_id", Text, primary_key=True),
     Column("number", SmallInteger, primary_key=True),
+    in_key(),
     Column("arm", Text, nullable=False),
     Column("run_id", Text, nullable=False),  # the queue entry of its round
     Column("counted", Boolean, nullable=False),  # false: its round was invalid
@@ -84,6 +92,7 @@ session_turn = Table(
     Column("error", Text),
     Column("worker", Text),
     Column("document", LargeBinary),  # zlib of its tidemark.run/1
+    of_project("session_id", "session", "CASCADE"),
     CheckConstraint("arm IN ('base', 'head')", name="arm"),
 )
 
@@ -92,8 +101,9 @@ session_series = Table(
     "session_series",
     metadata,
     Column("id", Integer, Identity(), primary_key=True),
-    Column("session_id", ForeignKey("session.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("series_id", ForeignKey("series.id", ondelete="SET NULL")),
+    in_key(),
+    Column("session_id", Text, nullable=False, index=True),
+    Column("series_id", Integer),
     Column("benchmark", Text, nullable=False),
     Column("variant_key", Text, nullable=False),
     Column("metric", Text, nullable=False),
@@ -112,6 +122,8 @@ session_series = Table(
     # where its outcome entered the history of the series: the change it concerns, and the newest point at that time
     Column("onset_position", Integer),
     Column("judged_position", Integer),
+    of_project("session_id", "session", "CASCADE"),
+    of_project("series_id", "series", "SET NULL (series_id)"),
 )
 
 # A search for the commit that caused a regression.
@@ -119,15 +131,15 @@ bisection = Table(
     "bisection",
     metadata,
     Column("id", Text, primary_key=True),  # ULID
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
-    Column("regression_id", ForeignKey(regression.c.id, ondelete="CASCADE"), nullable=False, index=True),
-    Column("series_id", ForeignKey("series.id", ondelete="CASCADE"), nullable=False),
+    Column("regression_id", Integer, nullable=False, index=True),
+    Column("series_id", Integer, nullable=False),
     Column("suite", Text, nullable=False),
     Column("spec", JSONB, nullable=False),
     Column("state", Text, nullable=False),
-    Column("last_good_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
-    Column("first_bad_commit_id", ForeignKey("commit.id", ondelete="CASCADE"), nullable=False),
+    Column("last_good_commit_id", BigInteger, nullable=False),
+    Column("first_bad_commit_id", BigInteger, nullable=False),
     # [{"sha", "commit_id", "position", "on": "trunk" | "side", "untouched", "probability"}], oldest first
     Column("candidates", JSONB, nullable=False),
     Column("shift", Double, nullable=False),  # of log cost, from good to bad
@@ -141,16 +153,27 @@ bisection = Table(
     Column("requested_by", Text, nullable=False),
     Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("finished_at", TIMESTAMP),
+    of_project("regression_id", "regression", "CASCADE"),
+    of_project("series_id", "series", "CASCADE"),
+    of_project("last_good_commit_id", "commit", "CASCADE"),
+    of_project("first_bad_commit_id", "commit", "CASCADE"),
     CheckConstraint("state IN ('running', 'done', 'gave_up', 'cancelled')", name="state"),
-    Index("uq_bisection_running", "regression_id", unique=True, postgresql_where=text("state = 'running'")),
+    Index(
+        "uq_bisection_running",
+        "regression_id",
+        "project_id",
+        unique=True,
+        postgresql_where=text("state = 'running'"),
+    ),
 )
 
 # A commit that a bisection measured.
 bisection_step = Table(
     "bisection_step",
     metadata,
-    Column("bisection_id", ForeignKey("bisection.id", ondelete="CASCADE"), primary_key=True),
+    Column("bisection_id", Text, primary_key=True),
     Column("number", SmallInteger, primary_key=True),
+    in_key(),
     Column("sha", Text, nullable=False),
     Column("position", Integer),  # on the default branch; null: on a merged side
     Column("state", Text, nullable=False),
@@ -161,6 +184,7 @@ bisection_step = Table(
     Column("session_id", Text),
     Column("requested_at", TIMESTAMP, nullable=False, server_default=NOW),
     Column("finished_at", TIMESTAMP),
+    of_project("bisection_id", "bisection", "CASCADE"),
     CheckConstraint("state IN ('waiting', 'running', 'good', 'bad', 'skipped')", name="state"),
 )
 
@@ -169,7 +193,7 @@ backfill = Table(
     "backfill",
     metadata,
     Column("id", Text, primary_key=True),  # ULID
-    Column("project_id", ForeignKey("project.id", ondelete="CASCADE"), nullable=False),
+    project_in_key(),
     Column("testbed_id", ForeignKey("testbed.id"), nullable=False),
     Column("suite", Text, nullable=False),
     Column("spec", JSONB, nullable=False),
@@ -189,11 +213,13 @@ backfill = Table(
 backfill_run = Table(
     "backfill_run",
     metadata,
-    Column("backfill_id", ForeignKey("backfill.id", ondelete="CASCADE"), primary_key=True),
+    Column("backfill_id", Text, primary_key=True),
     Column("position", Integer, primary_key=True),
+    in_key(),
     Column("run_id", Text, nullable=False, index=True),
     Column("created", Boolean, nullable=False),  # false: the run already existed
     Column("why", Text, nullable=False),  # thin | refine
+    of_project("backfill_id", "backfill", "CASCADE"),
 )
 
 # As declared by the newest commit of the default branch.

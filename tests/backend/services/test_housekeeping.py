@@ -151,7 +151,10 @@ def test_old_rows_are_pruned_and_partitions_kept_ahead(
             publish(c, "run", None, {})
             c.execute(text("UPDATE live_event SET at = :at WHERE id = (SELECT max(id) FROM live_event)"), {"at": at})
             c.execute(
-                text("INSERT INTO run_event (run_id, at, kind, detail) VALUES (:r, :at, 'log', '{}')"),
+                text(
+                    """INSERT INTO run_event (run_id, project_id, at, kind, detail)
+                       SELECT id, project_id, :at, 'log', '{}' FROM run WHERE id = :r"""
+                ),
                 {"r": run_id, "at": at},
             )
             c.execute(

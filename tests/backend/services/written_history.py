@@ -118,7 +118,10 @@ class History:
             **values,
         )
         self.connection.execute(
-            text("INSERT INTO branch_commit (branch_id, position, commit_id) VALUES (:branch, :position, :commit)"),
+            text(
+                """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+                   VALUES (:branch, :project, :position, :commit)"""
+            ),
             {**values, "commit": commit_id},
         )
         return commit_id

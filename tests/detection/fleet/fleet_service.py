@@ -113,8 +113,8 @@ class Service:
                 {"p": project, "sha": sha_of(position), "paths": paths},
             )
             c.execute(
-                text("INSERT INTO branch_commit (branch_id, position, commit_id) VALUES (:b, :at, :k)"),
-                {"b": branch, "at": position, "k": commit},
+                text("INSERT INTO branch_commit (branch_id, project_id, position, commit_id) VALUES (:b, :p, :at, :k)"),
+                {"b": branch, "p": project, "at": position, "k": commit},
             )
         for testbed, workers in self.fleet.testbeds.items():
             bed = c.scalar(text("INSERT INTO testbed (name) VALUES (:name) RETURNING id"), {"name": testbed})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.regression.cost import added, log_costs, typical
-from backend.regression.series.run_numbers import Columns, numbers_of, numbers_of_each
+from backend.regression.series.run_numbers import RunValues, numbers_of, numbers_of_each
 from backend.regression.terms import Direction, Point
 
 values = st.floats(1e-300, 1e300)
@@ -72,8 +72,8 @@ def test_whole_numbers_are_numbers_like_others():
 
 
 def test_runs_with_a_value_that_has_no_cost_are_left_out_of_columns():
-    runs = Columns.of(points_of([[1.0, 2.0], [3.0], [4.0, 0.0, 5.0], [-1.0], [6.0, 7.0]])).that_have_costs()
+    runs = RunValues.of(points_of([[1.0, 2.0], [3.0], [4.0, 0.0, 5.0], [-1.0], [6.0, 7.0]])).that_have_costs()
     assert runs.places.tolist() == [0, 1, 4]
     assert runs.processes.tolist() == [2, 1, 2]
     assert runs.values.tolist() == [1.0, 2.0, 3.0, 6.0, 7.0]
-    assert Columns.of([]).that_have_costs().places.tolist() == []
+    assert RunValues.of([]).that_have_costs().places.tolist() == []

@@ -91,9 +91,9 @@ def test_a_point_that_arrives_after_its_month_went_is_kept_beside_what_was_archi
         ensure_partitions(c, month)
         c.execute(
             text(
-                """INSERT INTO measurement (series_id, run_id, measured_at, commit_id, result_index, measurement_index,
-                                            value)
-                   SELECT :series, max(id), :at, max(commit_id), 0, 0, 1.5 FROM run"""
+                """INSERT INTO measurement (series_id, project_id, run_id, measured_at, commit_id, result_index,
+                                            measurement_index, value)
+                   SELECT :series, max(project_id), max(id), :at, max(commit_id), 0, 0, 1.5 FROM run"""
             ),
             {"series": filled.first_series_id, "at": month + timedelta(days=25)},
         )

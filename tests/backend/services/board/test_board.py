@@ -216,8 +216,9 @@ def test_another_branch_shows_its_own_verdicts_above_those_it_shares(history: An
         "INSERT INTO branch (project_id, name) VALUES (:project, 'feature') RETURNING id", project=history.project_id
     )
     history.execute(
-        """INSERT INTO branch_commit (branch_id, position, commit_id)
-           SELECT :branch, position, commit_id FROM branch_commit WHERE branch_id = :main AND position < 15""",
+        """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+           SELECT :branch, project_id, position, commit_id FROM branch_commit
+           WHERE branch_id = :main AND position < 15""",
         branch=branch,
         main=history.branch_id,
     )
@@ -229,10 +230,10 @@ def test_another_branch_shows_its_own_verdicts_above_those_it_shares(history: An
         commit=mine,
     )
     history.execute(
-        """INSERT INTO judgement (measured_at, series_id, branch_id, position, commit_id, run_id, value, verdict,
-                                  onset, change, change_low, change_high, baseline, detail, policy_version)
-           SELECT measured_at, series_id, :branch, 15, :commit, 'RUN-feature', 110, 'regression', true, 0.1, 0.08,
-                  0.12, 100, '{"reason": "outside_band_once"}', policy_version
+        """INSERT INTO judgement (project_id, measured_at, series_id, branch_id, position, commit_id, run_id, value,
+                                  verdict, reason, onset, change, change_low, change_high, baseline, policy_version)
+           SELECT project_id, measured_at, series_id, :branch, 15, :commit, 'RUN-feature', 110, 'regression',
+                  'outside_band_once', true, 0.1, 0.08, 0.12, 100, policy_version
            FROM judgement WHERE run_id = 'RUN-000014' AND series_id = :series AND superseded_at IS NULL""",
         branch=branch,
         commit=mine,

@@ -52,8 +52,9 @@ def asked_run(loom: Any, position: int, value: float, spec: Mapping[str, Any] = 
     )
     loom.connection.execute(
         text(
-            """INSERT INTO branch_commit (branch_id, position, commit_id)
-               SELECT b.id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha WHERE b.name = 'main'"""
+            """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+               SELECT b.id, b.project_id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha
+               WHERE b.name = 'main'"""
         ),
         {"sha": run["commit"], "position": position},
     )

@@ -104,8 +104,8 @@ def _positions(loom: Any, count: int) -> None:
         )
     loom.connection.execute(
         text(
-            """INSERT INTO branch_commit (branch_id, position, commit_id)
-               SELECT b.id, row_number() OVER (ORDER BY k.id) - 1, k.id FROM commit k, branch b
+            """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+               SELECT b.id, b.project_id, row_number() OVER (ORDER BY k.id) - 1, k.id FROM commit k, branch b
                ON CONFLICT DO NOTHING"""
         )
     )

@@ -54,8 +54,10 @@ def stored(c: Connection) -> dict[str, Any]:
     return {
         "judgements": rows(
             """SELECT s.metric, j.position, j.run_id, j.verdict, j.onset, j.red, j.value, j.change, j.baseline,
-                      j.smoothed, j.detail, j.superseded_at IS NULL
-               FROM judgement j JOIN series s ON s.id = j.series_id ORDER BY 1, 2, 3, 12, j.id"""
+                      j.smoothed, j.detail, j.reason, j.since_position, j.noise, j.minimum_detectable_effect,
+                      j.n_baseline, j.min_change, j.runs_of_level, j.worker_offset, j.sustained_runs,
+                      j.superseded_at IS NULL
+               FROM judgement j JOIN series s ON s.id = j.series_id ORDER BY 1, 2, 3, j.superseded_at IS NULL, j.id"""
         ),
         "rollups": rows(
             """SELECT s.metric, r.granularity, r.bucket, r.runs, round(r.value_sum::numeric, 6), r.value_min,

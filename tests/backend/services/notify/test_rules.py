@@ -25,8 +25,9 @@ def test_tests_are_limited(connection: Connection) -> None:
     projects.save_project(connection, "a/b", now=NOW)
     rule = rules.add(connection, ROOT, "a/b", {"name": "us", "address": ADDRESS}, NOW).id
     connection.exec_driver_sql(
-        "INSERT INTO notify_message (rule_id, key, kind, wanted_at) "
-        f"SELECT {rule}, n::text, 'test', '{NOW.isoformat()}' FROM generate_series(1, {rules.MOST_TESTS_AN_HOUR}) n"
+        "INSERT INTO notify_message (rule_id, project_id, key, kind, wanted_at) "
+        f"SELECT id, project_id, n::text, 'test', '{NOW.isoformat()}' "
+        f"FROM notify_rule, generate_series(1, {rules.MOST_TESTS_AN_HOUR}) n WHERE id = {rule}"
     )
     with pytest.raises(Conflict, match="tests are sent per hour"):
         rules.test(connection, ROOT, "a/b", rule, NOW)

@@ -83,7 +83,7 @@ def test_a_confirmed_regression_is_told_once(house: House, hook: Webhook) -> Non
     assert told["title"].startswith("Regression: gpt.train rung=r03: step_ms costs")
     assert "+19.7 % (slower)" in told["message"] and "/regressions/1" in told["message"]
     with house.engine.begin() as c:  # the same event, seen again
-        c.execute(text("INSERT INTO unseen_event SELECT id FROM regression_event WHERE kind = 'confirmed'"))
+        c.execute(text("INSERT INTO unseen_event SELECT id, project_id FROM regression_event WHERE kind = 'confirmed'"))
     assert house.send() == 0 and house.states() == ["sent"]
 
 

@@ -43,8 +43,9 @@ def record(loom: Any, position: int) -> None:
     )
     loom.connection.execute(
         text(
-            """INSERT INTO branch_commit (branch_id, position, commit_id)
-               SELECT b.id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha WHERE b.name = 'main'"""
+            """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+               SELECT b.id, b.project_id, :position, k.id FROM branch b JOIN commit k ON k.sha = :sha
+               WHERE b.name = 'main'"""
         ),
         {"sha": loom.sha_of(position), "position": position},
     )

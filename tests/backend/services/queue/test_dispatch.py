@@ -52,7 +52,10 @@ def make_project(c: Connection, *, trusted: bool = True, slug: str = "a/b", comm
             text("INSERT INTO commit (project_id, sha) VALUES (:p, :s) RETURNING id"),
             {"p": project, "s": f"{number:040x}"},
         )
-        c.execute(text("INSERT INTO branch_commit VALUES (:b, :n, :c)"), {"b": branch, "n": number, "c": commit})
+        c.execute(
+            text("INSERT INTO branch_commit (branch_id, project_id, position, commit_id) VALUES (:b, :p, :n, :c)"),
+            {"b": branch, "p": project, "n": number, "c": commit},
+        )
         ids.append(commit)
     return project, ids
 

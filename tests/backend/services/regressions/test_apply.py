@@ -58,7 +58,7 @@ def test_a_suspect_that_turns_out_to_be_a_known_mode_is_withdrawn(loom: Any) -> 
     chance = random.Random(1)
     for position in range(66):
         loom.run(position, (110.0 if position // 6 % 2 else 100.0) * (1 + chance.gauss(0, 0.006)))
-    assert loom.rows("SELECT id FROM judgement WHERE detail ->> 'reason' = 'known_mode'")
+    assert loom.rows("SELECT id FROM judgement WHERE reason = 'known_mode'")
     assert set(loom.rows("SELECT state, still_bad FROM regression")) <= {("fixed", False), ("withdrawn", False)}
     assert not loom.rows("SELECT id FROM change_point WHERE direction = 'regression' AND state = 'confirmed'")
 

@@ -322,7 +322,12 @@ def test_commits_that_a_run_named_before_get_their_place_and_their_runs(
         projects.save_project(c, "a/b", repository_url=None, trusted=True, now=now())
         c.execute(text("INSERT INTO branch (project_id, name) SELECT id, 'main' FROM project"))
         c.execute(text("INSERT INTO commit (project_id, sha) SELECT id, :s FROM project"), {"s": second})
-        c.execute(text("INSERT INTO branch_commit SELECT b.id, 0, k.id FROM branch b, commit k"))
+        c.execute(
+            text(
+                """INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+                   SELECT b.id, b.project_id, 0, k.id FROM branch b, commit k"""
+            )
+        )
     assert sync().requested == 6
     assert line(committing_engine) == [(0, first), (1, second)]
 

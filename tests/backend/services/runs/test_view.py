@@ -17,8 +17,8 @@ from backend.services.runs.view import LOG_BATCHES, LOG_LINES, load_log, load_ru
 def say(history: Any, run_id: str, kind: str, detail: dict[str, Any], minute: int) -> None:
     history.connection.execute(
         text(
-            """INSERT INTO run_event (run_id, kind, detail, at)
-               SELECT id, :kind, CAST(:detail AS jsonb), requested_at + :after FROM run WHERE id = :run"""
+            """INSERT INTO run_event (run_id, project_id, kind, detail, at)
+               SELECT id, project_id, :kind, CAST(:detail AS jsonb), requested_at + :after FROM run WHERE id = :run"""
         ),
         {"run": run_id, "kind": kind, "detail": json.dumps(detail), "after": timedelta(minutes=minute)},
     )
@@ -31,6 +31,7 @@ def test_a_delivered_run_shows_what_it_measured_beside_what_was_judged(history: 
     assert (fused.benchmark, fused.variant) == ("gpt.train", {"impl": "fused", "layers": 4})
     step, syncs = fused.measurements
     assert (step.metric, step.verdict, step.red, step.onset) == ("step_ms", "regression", True, True)
+    assert step.reason == "still_worse"
     assert step.series_id == history.series() and step.regression_id == history.regression_id
     assert step.before == pytest.approx(100, rel=0.02) and step.change == pytest.approx(0.25, abs=0.02)
     assert len(step.processes) == 5 and step.low < step.change < step.high  # type: ignore[operator]
@@ -120,8 +121,8 @@ def test_attempts_and_artifacts_are_listed(history: Any) -> None:
            WHERE id = 'RUN-000015'"""
     )
     history.execute(
-        """INSERT INTO artifact (run_id, name, content_type, size, sha256)
-           VALUES ('RUN-000015', 'gpt.mllog', 'text/plain', 12, '\\x00ff')"""
+        """INSERT INTO artifact (run_id, project_id, name, content_type, size, sha256)
+           SELECT id, project_id, 'gpt.mllog', 'text/plain', 12, '\\x00ff' FROM run WHERE id = 'RUN-000015'"""
     )
     run = load_run(history.connection, "RUN-000015")
     assert [(item.attempt, item.worker, item.reason) for item in run.attempts] == [(1, "box-02", "lease expired")]

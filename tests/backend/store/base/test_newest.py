@@ -31,9 +31,10 @@ def series_of(c: Connection, *names: str) -> list[int]:
 def put(c: Connection, series: int, position: int, at: datetime, value: float, *, superseded: bool = False) -> None:
     c.execute(
         text(
-            """INSERT INTO judgement (series_id, run_id, commit_id, position, measured_at, value, verdict,
-                                      policy_version, superseded_at)
-               SELECT :series, 'RUN', max(id), :position, :at, :value, 'unchanged', '1', :over FROM commit"""
+            """INSERT INTO judgement (series_id, project_id, run_id, commit_id, position, measured_at, value,
+                                      verdict, reason, policy_version, superseded_at)
+               SELECT :series, max(project_id), 'RUN', max(id), :position, :at, :value, 'unchanged', 'within_band', '1',
+                      :over FROM commit"""
         ),
         {"series": series, "position": position, "at": at, "value": value, "over": AUGUST if superseded else None},
     )

@@ -15,9 +15,10 @@ JUNE, JULY, AUGUST = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7, 8
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
 
 POINT = text(
-    """INSERT INTO judgement (series_id, run_id, commit_id, branch_id, position, measured_at, value, verdict,
-                              policy_version)
-       VALUES (:series, :run, 1, :branch, :position, :at, 1, 'unchanged', '1')"""
+    """INSERT INTO judgement (series_id, project_id, run_id, commit_id, branch_id, position, measured_at, value,
+                              verdict, reason, policy_version)
+       SELECT id, project_id, :run, 1, :branch, :position, :at, 1, 'unchanged', 'within_band', '1'
+       FROM series WHERE id = :series"""
 )
 NEAREST = text(
     """SELECT position FROM judgement WHERE series_id = :series AND position BETWEEN :first AND :last

@@ -4,9 +4,18 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from backend.regression.series.run_numbers import Columns
-from backend.store.judging.points import NO_LIMIT, last_point, load_columns, load_points, load_stretches
+from backend.regression.series.run_numbers import RunValues
+from backend.store.base import wire
+from backend.store.judging.points import (
+    COLUMNS_OF_SERIES,
+    NO_LIMIT,
+    last_point,
+    load_columns,
+    load_points,
+    load_stretches,
+)
 from tests.backend.services.loom import Loom
+from tests.bench.dataset import Shape, fill
 
 
 def test_a_stretch_is_read_with_the_points_ahead_of_it(connection: Connection) -> None:
@@ -63,7 +72,7 @@ def columns(connection: Connection, *series: int, around: int = 0, before: int =
     return {number: told(each) for number, each in read.items()}
 
 
-def told(runs: Columns) -> list[list[float]]:
+def told(runs: RunValues) -> list[list[float]]:
     return [runs.places.tolist(), runs.processes.tolist(), runs.values.tolist()]
 
 
@@ -77,7 +86,7 @@ def test_columns_say_what_the_points_say(connection: Connection) -> None:
     series = [number for (number,) in loom.rows("SELECT id FROM series ORDER BY id")]
     points = load_points(connection, series, around=2, before=1)
     assert columns(connection, *series, around=2, before=1) == {
-        number: told(Columns.of(points[number])) for number in series
+        number: told(RunValues.of(points[number])) for number in series
     }
     assert columns(connection, *series)[series[0]][1] == [5, 5, 5, 1, 5, 5]
 
@@ -93,3 +102,14 @@ def test_series_with_points_of_several_runs_or_workers_have_no_columns(connectio
     assert set(columns(connection, series, around=3)) == {series}
     loom.run(4, 9.0, worker="box-02")
     assert columns(connection, series, around=3) == {}
+
+
+def test_a_long_history_of_one_series_is_read_once(connection: Connection) -> None:
+    """Whatever the planner thinks of how many series and points there are."""
+    commits = 800
+    filled = fill(connection, Shape(suites=1, variants=1, commits=commits))
+    asked = {"ids": [filled.first_series_id], "around": [0], "until": [NO_LIMIT], "before": 0}
+    explained = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + COLUMNS_OF_SERIES
+    ((found,),) = wire.driver(connection).execute(explained, asked).fetchall()
+    plan = found[0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 30 * commits

@@ -9,11 +9,10 @@ from tests.backend.services.loom import NOW, Loom
 
 
 def test_events_are_read_on_from_the_last_one_known_until_they_are_pruned(connection: Connection) -> None:
-    run_id = Loom(connection).run(0, 100.0).run_id
-    rows = [
-        {"run_id": run_id, "attempt": 1, "at": NOW + timedelta(seconds=second), "kind": "log", "detail": {"n": second}}
-        for second in range(4)
-    ]
+    loom = Loom(connection)
+    run_id = loom.run(0, 100.0).run_id
+    said = {"run_id": run_id, "project_id": loom.value("SELECT id FROM project"), "attempt": 1, "kind": "log"}
+    rows = [{**said, "at": NOW + timedelta(seconds=second), "detail": {"n": second}} for second in range(4)]
     ids = insert_run_events(connection, rows)
     assert [event["detail"] for event in run_events_after(connection, run_id, ids[0], 2)] == [{"n": 1}, {"n": 2}]
     assert prune_run_events(connection, NOW + timedelta(seconds=3)) == 3

@@ -13,7 +13,8 @@ WITH made AS (INSERT INTO project (slug) VALUES ('a/b') RETURNING id),
        SELECT line.project_id, lpad(n::text, 40, '0'),
               CASE WHEN n IN (3, 5) THEN ARRAY['gpt'] WHEN n = 4 THEN NULL ELSE '{}' END
        FROM line, generate_series(0, 7) n RETURNING id, sha)
-INSERT INTO branch_commit (branch_id, position, commit_id) SELECT line.id, sha::int, commits.id FROM line, commits
+INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
+SELECT line.id, line.project_id, sha::int, commits.id FROM line, commits
 """
 
 
