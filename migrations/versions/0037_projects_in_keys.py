@@ -124,7 +124,7 @@ OF_BRANCH = """
 CREATE INDEX ix_judgement_branch ON judgement (branch_id, series_id, position)
 WHERE superseded_at IS NULL AND branch_id IS NOT NULL
 """
-# 59 bytes of a measurement are its entry in the key. Rows arrive by run, so that a page is full when the next begins.
+# Rows arrive by run. While runs arrive in order, a page is full when the next begins; those out of order split it.
 FULL = " WITH (fillfactor = 100)"
 WIDEN = """
 CREATE OR REPLACE FUNCTION widen_position_span() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -93,12 +93,6 @@ def numbers_of_each(series: Sequence[tuple[Sequence[PointLike], Direction]]) -> 
     ).split(sizes)
 
 
-def numbers_of(points: Sequence[PointLike], direction: Direction) -> RunNumbers:
-    """The same of one series."""
-    (numbers,) = numbers_of_each([(points, direction)])
-    return numbers
-
-
 def _numbers_of(points: Sequence[PointLike], signs: Floats) -> RunNumbers:
     runs = RunValues.of(points)
     medians = np.empty(len(points))

@@ -404,7 +404,7 @@ measurement = Table(
     Column("samples_packed", LargeBinary),  # of all processes, as backend/store/ingest/packed.py writes them
     Column("sample_counts", ARRAY(Integer)),  # how many of them belong to each process
     Column("samples", ARRAY(Double)),  # the samples, in rows from before 0.2
-    # The run first: rows arrive by run, so that the index grows at its end, and pages stay full.
+    # The run first: rows arrive by run, so that the index grows near its end.
     PrimaryKeyConstraint("run_id", "series_id", "measured_at", "project_id"),
     postgresql_partition_by="RANGE (measured_at)",
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.regression.cost import added, log_costs, typical
-from backend.regression.series.run_numbers import RunValues, numbers_of, numbers_of_each
+from backend.regression.series.run_numbers import RunValues, numbers_of_each
 from backend.regression.terms import Direction, Point
 
 values = st.floats(1e-300, 1e300)
@@ -19,6 +19,11 @@ directions = st.sampled_from(list(Direction))
 
 def points_of(runs):
     return [Point(number, f"c{number}", tuple(values)) for number, values in enumerate(runs)]
+
+
+def numbers_of(points, direction):
+    (numbers,) = numbers_of_each([(points, direction)])
+    return numbers
 
 
 def by_itself(values, direction):
