@@ -94,15 +94,17 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
             figures.wrong += watched.wrong
         else:
             _rough_weather(stack, repository, chance, seconds, struck, Hostility(guarded, floods), say)
-        figures.flooded = floods.said()
-        if figures.flooded.get("500"):
-            figures.wrong.append(f"{figures.flooded['500']} requests of the floods were answered 500")
         say(f"{len(repository.shas)} commits pushed, {len(struck)} faults; waiting for the queue to empty")
         began = time.monotonic()
         _announce(stack, repository, time.monotonic() + 60)
+        if not calm:
+            floods.begin()  # once more where nothing is broken: the others may all have met a dead service
         if not _drained(stack, repository, time.monotonic() + drain_s, say):
             figures.wrong.append(f"the queue was not empty {drain_s:.0f} s after the last fault")
         figures.drained_s = round(time.monotonic() - began, 1)
+        figures.flooded = floods.said()
+        if figures.flooded.get("500"):
+            figures.wrong.append(f"{figures.flooded['500']} requests of the floods were answered 500")
         _count(stack, repository, struck, figures)
         figures.wrong += attacks.flaws_of(guarded)
     finally:
