@@ -39,6 +39,7 @@ def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Eng
         pool_size=connections or config.connections,
         max_overflow=connections or 0,
         pool_timeout=10,
+        pool_use_lifo=True,  # PostgreSQL's process behind the connection used last has the most in its caches
         connect_args={"connect_timeout": 10, "application_name": "tidemark"},
     )
     check_rested(engine)
@@ -61,6 +62,7 @@ def make_replica(config: ServiceConfig) -> Engine | None:
         pool_size=config.reads_at_once + 1,
         max_overflow=0,
         pool_timeout=2,
+        pool_use_lifo=True,
         pool_pre_ping=True,
         connect_args={"connect_timeout": 2, "tcp_user_timeout": 3000, "application_name": "tidemark reads"},
     )

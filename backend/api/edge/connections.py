@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -34,8 +35,9 @@ async def _full(scope: Scope, receive: Receive, send: Send) -> None:
 class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """uvicorn's protocol, with an end to its patience."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, on_end: Callable[[], None] | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._on_end = on_end
         self._headers_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
         self._heard_at = self.loop.time()
@@ -63,6 +65,8 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._cancel_headers_timer()
         self._cancel_reader_timer()
         super().connection_lost(exc)
+        if self._on_end is not None:
+            self._on_end()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -52,9 +52,12 @@ class Server(uvicorn.Server):
         servers += self._listeners
 
     async def on_tick(self, counter: int) -> bool:
+        self._count()
+        return await super().on_tick(counter)
+
+    def _count(self) -> None:
         for listener in self._listeners:
             listener.count()
-        return await super().on_tick(counter)
 
     def _load_now(self) -> int:
         """The busy connections; of two processes with as many, all of them. Whoever is full comes last."""
@@ -65,7 +68,7 @@ class Server(uvicorn.Server):
 
     def _protocol(self) -> asyncio.Protocol:
         protocol: asyncio.Protocol = PatientProtocol(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, on_end=self._count
         )
         return protocol
 

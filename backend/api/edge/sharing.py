@@ -48,7 +48,7 @@ class FairListener:
         await asyncio.wait([self._task])
 
     def count(self) -> None:
-        """Write how many connections there are: after each that is accepted, and now and then."""
+        """Write how many connections there are: after each that begins or ends, and now and then."""
         if not self._task.done():
             self._counts.write(self._load_now())
 
