@@ -5,10 +5,11 @@ a level per series, steps that stay for a while with an onset and a regression b
 Reads cannot tell the difference; nothing here is judged again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
@@ -18,24 +19,46 @@ from backend.store.tables.core import judgement, measurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How much: `suites` × `variants` columns, each with `metrics` gate series, over `commits` commits."""
+    """How much: `suites` × `variants` columns over `commits` commits, each with `metrics` gate series, and `others` of
+    which nothing is judged."""
 
     project: str = "bench/large"
     testbed: str = "bench-sxm"
     suites: int = 5
     variants: int = 40
     metrics: int = 1
+    others: int = 0
     commits: int = 5_000
     minutes_between_commits: int = 60
     last_at: datetime | None = None  # of the newest commit; now, when left out
 
     @property
+    def columns(self) -> int:
+        return self.suites * self.variants
+
+    @property
     def series(self) -> int:
-        return self.suites * self.variants * self.metrics
+        """Those that are judged."""
+        return self.columns * self.metrics
 
     @property
     def measurements(self) -> int:
-        return self.series * self.commits
+        return self.measurements_of_a_commit * self.commits
+
+    @property
+    def measurements_of_a_commit(self) -> int:
+        return self.columns * (self.metrics + self.others)
+
+
+def shapes_of(measurements: int, projects: int) -> list[Shape]:
+    """So many measurements in one project, all judged; or in several as busy teams have them, 200 commits a day, each
+    judged metric beside one that is not. The first is the one to look at."""
+    if projects == 1:
+        return [Shape(commits=measurements // Shape().measurements_of_a_commit)]
+    busy = Shape(others=1, minutes_between_commits=7)
+    commits = measurements // projects // busy.measurements_of_a_commit
+    names = ["large", *(f"busy{number}" for number in range(2, projects + 1))]
+    return [replace(busy, project=f"bench/{name}", testbed=f"bench-{name}", commits=commits) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +109,11 @@ INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, var
                     unit, direction, role, state_position, last_measured_at)
 SELECT :project, :testbed, 'suite' || s, '1.0.0', 'suite' || s || '.layer', jsonb_build_object('rung', v),
        'rung=' || v, 'full', (ARRAY['step_ms', 'peak_reserved_bytes', 'forward_ms', 'host_syncs'])[m],
-       (ARRAY['ms', 'B', 'ms', '1'])[m], 'lower', 'gate', :commits - 1, CAST(:last AS timestamptz)
-FROM generate_series(1, :suites) AS s, generate_series(1, :variants) AS v, generate_series(1, :metrics) AS m
-ORDER BY s, v, m
+       (ARRAY['ms', 'B', 'ms', '1'])[m], 'lower', CASE WHEN m <= :metrics THEN 'gate' ELSE 'phase' END,
+       CASE WHEN m <= :metrics THEN :commits - 1 END, CAST(:last AS timestamptz)
+FROM generate_series(1, :suites) AS s, generate_series(1, :variants) AS v,
+     generate_series(1, :metrics + :others) AS m
+ORDER BY m, s, v
 """
 # Every tenth commit some series get slower for a while: those of one group, which is :groups commits long bad. So a
 # tenth of the series is bad at any time, and a page of regressions is as full after a month as after years.
@@ -128,7 +153,7 @@ FROM (
   SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,
          since, bad, CASE WHEN bad THEN 0.08 ELSE 0 END AS step, (random() + random() - 1) * 0.02 AS noise
   FROM branch_commit b JOIN run r ON r.commit_id = b.commit_id
-  JOIN series s ON s.project_id = :project AND s.suite = r.suite
+  JOIN series s ON s.project_id = :project AND s.suite = r.suite AND s.role = 'gate'
   CROSS JOIN LATERAL (SELECT b.position - 5 - 10 * ((s.id - :first_series) % :groups) AS since) AS first_onset
   CROSS JOIN LATERAL (SELECT since >= 0 AND since % (10 * :groups) < :groups AS bad) AS now
   WHERE b.branch_id = :branch AND r.project_id = :project ORDER BY b.position
@@ -137,9 +162,14 @@ FROM (
 _MEASURED = """
 INSERT INTO measurement (series_id, project_id, run_id, measured_at, commit_id, result_index, measurement_index, value,
                          processes)
-SELECT series_id, project_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants, 0, value,
+SELECT series_id + more * :columns, project_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants,
+       (series_id - :first_series) / :columns + more, value,
        ARRAY[value * 0.999, value, value, value, value * 1.001]
-FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
+FROM judgement, LATERAL (
+  SELECT 0 AS more UNION ALL
+  SELECT :metrics - 1 + other FROM generate_series(1, :others) AS other WHERE series_id < :first_series + :columns
+) AS measured
+WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
 """
 _CHANGE_POINTS = """
 INSERT INTO change_point (series_id, project_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
@@ -148,7 +178,7 @@ SELECT s.id, s.project_id, g.id, 'step', 'regression', CASE WHEN g.state = 'fixe
        g.first_bad_position, g.first_bad_commit_id, g.last_good_position, g.first_bad_position + 2,
        CASE WHEN g.state = 'fixed' THEN g.first_bad_position + :groups END, 0.08, 10, 10.8
 FROM regression g JOIN series s ON s.project_id = g.project_id
-  AND (s.id - :first_series) % :groups = (g.first_bad_position - 5) / 10 % :groups
+  AND s.role = 'gate' AND (s.id - :first_series) % :groups = (g.first_bad_position - 5) / 10 % :groups
 WHERE g.project_id = :project ORDER BY g.id, s.id
 """
 _ROLLUPS = """
@@ -170,6 +200,22 @@ MOST_GROUPS = 50
 
 def fill(connection: Connection, shape: Shape) -> Filled:
     """Write a project of this shape. The caller commits, and analyses the tables afterwards (`settle`)."""
+    (filled,) = fill_all(connection, [shape])
+    return filled
+
+
+def fill_all(connection: Connection, shapes: Sequence[Shape]) -> list[Filled]:
+    """Write projects of these shapes, as `fill` does."""
+    # What is written refers to what was written just before: no need to look each reference up a million times.
+    connection.execute(text("SET LOCAL session_replication_role = replica"))
+    with _without_indexes(connection, judgement), _without_indexes(connection, measurement):
+        written = [_write_points(connection, shape) for shape in shapes]
+    connection.execute(text("ANALYZE"))
+    return [_write_what_follows(connection, *each) for each in written]
+
+
+def _write_points(connection: Connection, shape: Shape) -> tuple[Shape, dict[str, Any]]:
+    """A project with its measurements and judgements; returns what later statements refer to."""
     last = shape.last_at or datetime.now(UTC)
     spacing = timedelta(minutes=shape.minutes_between_commits)
     started = last - spacing * (shape.commits - 1)
@@ -199,25 +245,29 @@ def fill(connection: Connection, shape: Shape) -> Filled:
         "suites": shape.suites,
         "variants": shape.variants,
         "metrics": shape.metrics,
+        "others": shape.others,
+        "columns": shape.columns,
         "series": shape.series,
         "groups": min(MOST_GROUPS, shape.series),
     }
-    # What is written refers to what was written just before: no need to look each reference up a million times.
-    connection.execute(text("SET LOCAL session_replication_role = replica"))
     for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
         connection.execute(text(statement), values)
     values["first_series"] = scalar(text(f"SELECT min(id) FROM series WHERE project_id = {project}"))
     connection.execute(text(_REGRESSIONS), values)
     values["first_regression"] = scalar(text(f"SELECT min(id) FROM regression WHERE project_id = {project}"))
-    with _without_indexes(connection, judgement), _without_indexes(connection, measurement):
-        for statement in (_JUDGED, _MEASURED):
-            connection.execute(text(statement), values)
-    connection.execute(text("ANALYZE"))
+    for statement in (_JUDGED, _MEASURED):
+        connection.execute(text(statement), values)
+    return shape, values
+
+
+def _write_what_follows(connection: Connection, shape: Shape, values: dict[str, Any]) -> Filled:
+    """What is made of measurements and judgements."""
     for statement in (_CHANGE_POINTS, _ROLLUPS, _SPANS):
         connection.execute(text(statement), values)
-    head = scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))
+    project = values["project"]
+    head = connection.scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))
     connection.execute(text("UPDATE branch SET head_sha = :head WHERE id = :branch"), {**values, "head": head})
-    return Filled(shape, values["project"], values["testbed"], values["branch"], values["first_series"], str(head))
+    return Filled(shape, project, values["testbed"], values["branch"], values["first_series"], str(head))
 
 
 def found(connection: Connection, shape: Shape) -> Filled | None:
@@ -226,8 +276,8 @@ def found(connection: Connection, shape: Shape) -> Filled | None:
         text(
             """SELECT p.id, t.id, b.id, min(s.id), b.head_sha, count(s.id), (
                  SELECT max(position) + 1 FROM branch_commit WHERE branch_id = b.id)
-               FROM project p JOIN branch b ON b.project_id = p.id JOIN series s ON s.project_id = p.id
-               JOIN testbed t ON t.id = s.testbed_id
+               FROM project p JOIN branch b ON b.project_id = p.id
+               JOIN series s ON s.project_id = p.id AND s.role = 'gate' JOIN testbed t ON t.id = s.testbed_id
                WHERE p.slug = :slug AND t.name = :testbed GROUP BY p.id, t.id, b.id, b.project_id"""
         ),
         {"slug": shape.project, "testbed": shape.testbed},

@@ -48,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     small = options.small if options.small < options.measurements else None
     began = datetime.now(UTC)
     figures = measured(
-        rows, options.measurements, options.processes, options.commit_delay_ms, small=small, keep=options.keep
-    )
+        rows, options.measurements, options.processes, options.projects, options.commit_delay_ms, small=small,
+        keep=options.keep,
+    )  # fmt: skip
     if options.commit_delay_ms:
         print(MODEL.format(options.commit_delay_ms))
     if not quiet:
@@ -77,6 +78,7 @@ def measured(
     rows: Sequence[Row],
     measurements: int,
     processes: int = 1,
+    projects: int = 1,
     commit_delay_ms: float = 0.0,
     *,
     small: int | None = None,
@@ -84,7 +86,9 @@ def measured(
 ) -> list[Figure]:
     """Every figure in a store of so many measurements; of reads also by how much they grew from a small one."""
     figures: list[Figure] = []
-    with set_stage(measurements, _say, processes=processes, commit_delay_ms=commit_delay_ms, keep=keep) as stage:
+    with set_stage(
+        measurements, _say, processes=processes, projects=projects, commit_delay_ms=commit_delay_ms, keep=keep
+    ) as stage:
         little = None if small is None else stage.beside(small)
         # Reads before the deliveries, whose hundred projects stand in the menu of every page ever after.
         for row in sorted(rows, key=lambda row: (not row.in_process, not row.is_read)):
@@ -130,6 +134,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the filled stores here, and use those that are there already"
+    )
+    parser.add_argument(
+        "--projects",
+        type=int,
+        default=1,
+        help="so many busy projects share the measurements: 200 commits a day, every second metric judged",
     )
     parser.add_argument("--processes", type=int, default=1, help="processes of the API, as in `serve --workers`")
     parser.add_argument(

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from backend.connection_counts import ConnectionCounts
 from backend.store.base import schema
-from tests.bench.dataset import Filled, Shape, fill, found, settle
+from tests.bench.dataset import Filled, fill_all, found, settle, shapes_of
 from tests.conftest import running_postgres, scratch_directory
 from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
@@ -110,6 +110,8 @@ class Stage:
     """Of its database."""
     processes: int = 1
     """Of the API."""
+    projects: int = 1
+    """That the measurements belong to."""
 
     @cached_property
     def database_url(self) -> str:
@@ -125,8 +127,7 @@ class Stage:
 
     def beside(self, measurements: int, name: str | None = None) -> Stage:
         """Another store and API on the same server, of another size."""
-        name = name or f"bench_{measurements}"
-        return Stage(self.postgres, self.stack, self.directory, measurements, self.say, name, self.processes)
+        return replace(self, measurements=measurements, name=name or f"bench_{measurements}")
 
     def forget_what_was_read(self) -> None:
         """As after a restart of PostgreSQL: nothing in its memory. (What the machine itself keeps of files stays.)"""
@@ -150,16 +151,18 @@ class Stage:
 
     @cached_property
     def filled(self) -> Filled:
-        """The large project."""
-        shape = Shape(commits=self.measurements // Shape().series)
+        """The large project, or the first of several."""
+        shapes = shapes_of(self.measurements, self.projects)
         with self.engine.connect() as connection:
-            there = found(connection, shape)
+            there = found(connection, shapes[0])
         if there is not None:
             return there
-        self.say(f"filling the store with {shape.measurements:,} judged measurements …")
+        judged = "judged " if self.projects == 1 else ""
+        measurements = sum(shape.measurements for shape in shapes)
+        self.say(f"filling the store with {measurements:,} {judged}measurements …")
         began = time.perf_counter()
         with self.engine.begin() as connection:
-            filled = fill(connection, shape)
+            filled, *_ = fill_all(connection, shapes)
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             settle(connection)
         self.say(f"filled in {time.perf_counter() - began:.0f} s")
@@ -255,6 +258,7 @@ def set_stage(
     say: Callable[[str], None],
     *,
     processes: int = 1,
+    projects: int = 1,
     commit_delay_ms: float = 0.0,
     keep: Path | None = None,
 ) -> Iterator[Stage]:
@@ -268,7 +272,7 @@ def set_stage(
     ):
         if commit_delay_ms:
             _hold_up(postgres, commit_delay_ms)
-        yield Stage(postgres, stack, Path(data), measurements, say, f"bench_{measurements}", processes)
+        yield Stage(postgres, stack, Path(data), measurements, say, f"bench_{measurements}", processes, projects)
 
 
 def _open_to_the_server(directory: Path) -> Path:
