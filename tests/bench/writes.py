@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
+import psutil
 
 from backend.services.base import access
 from backend.services.base.principal import Scope
@@ -193,8 +194,17 @@ def put_into(stage: Stage) -> Callable[[], bytes]:
     return lambda: put(next(ready))
 
 
-def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Stage], Put] | None = None) -> float:
-    """Runs a second that so many clients get answered. However many there are, they deliver the same: so many runs of
+class Rate(NamedTuple):
+    """What clients get."""
+
+    runs_s: float
+    """Answered."""
+    busy: float
+    """The share of all cores that were, whatever with: 0 to 1."""
+
+
+def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Stage], Put] | None = None) -> Rate:
+    """What so many clients get answered. However many there are, they deliver the same: so many runs of
     each of eight projects, the first ones of each left out. Those are delivered by as many clients, so that every
     connection to the database has been used before."""
     connected = to or connected_to_api
@@ -214,9 +224,9 @@ def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Sta
 
     with ThreadPoolExecutor(clients) as pool:
         list(pool.map(partial(deliver, first), range(clients)))
-        began = time.perf_counter()
+        began, _ = time.perf_counter(), psutil.cpu_percent()
         list(pool.map(partial(deliver, counted), range(clients)))
-        return len(counted) / (time.perf_counter() - began)
+        return Rate(len(counted) / (time.perf_counter() - began), psutil.cpu_percent() / 100)
 
 
 def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Figure:
@@ -232,24 +242,26 @@ def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Fig
         for clients in (1, CLIENTS)
     ]
 
-    def middle(to: Callable[[Stage], Put], clients: int) -> float:
-        return statistics.median(found for connected, count, found in turns if (connected, count) == (to, clients))
+    def middle(to: Callable[[Stage], Put], clients: int) -> Rate:
+        found = sorted(rate for connected, count, rate in turns if (connected, count) == (to, clients))
+        return found[len(found) // 2]
 
     alone, together = middle(connected_to_two, 1), middle(connected_to_two, CLIENTS)
 
     def compared(to: Callable[[Stage], Put]) -> str:
-        one, all_of_them = middle(to, 1), middle(to, CLIENTS)
+        one, all_of_them = middle(to, 1).runs_s, middle(to, CLIENTS).runs_s
         return f"{all_of_them:.0f}/s against {one:.0f}/s, {all_of_them / one:.2f}×"
 
     said = (
-        f"{compared(connected_to_two)}; {_processes(stage)} {compared(connected_to_api)}; "
+        f"{compared(connected_to_two)}, with {together.busy:.0%} of the cores busy against {alone.busy:.0%}; "
+        f"{_processes(stage)} {compared(connected_to_api)}; "
         f"parsed and stored alone, by two processes {compared(connected_to_two_floors)}"
     )
     return Figure(
         what=f"{what}, two API processes",
-        value_ms=1e3 / together,
+        value_ms=1e3 / together.runs_s,
         yardstick="one client",
-        yardstick_ms=1e3 / alone,
+        yardstick_ms=1e3 / alone.runs_s,
         at_most=1 / GAIN,
         note=f"{said}; {note}" if note else said,
     )
@@ -261,7 +273,7 @@ def _processes(stage: Stage) -> str:
 
 
 def _rate_of_large_runs(stage: Stage, clients: int, to: Callable[[Stage], Put] | None = None) -> float:
-    return rate(stage, clients=clients, size=LARGE, runs=LARGE_RUNS_A_CLIENT, to=to)
+    return rate(stage, clients=clients, size=LARGE, runs=LARGE_RUNS_A_CLIENT, to=to).runs_s
 
 
 def connected_to_api(stage: Stage) -> Put:
