@@ -196,6 +196,8 @@ SELECT :project, date_trunc('month', measured_at, 'UTC'), min(position) & ~15, m
 FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 2
 """
 MOST_GROUPS = 50
+CHANGED_ROWS = 1_000
+"""A table of which so many have changed is vacuumed before something else is measured."""
 
 
 def fill(connection: Connection, shape: Shape) -> Filled:
@@ -301,3 +303,16 @@ def _without_indexes(connection: Connection, table: Table) -> Iterator[None]:
 def settle(connection: Connection) -> None:
     """What autovacuum does after a while: statistics and the visibility map. Needs autocommit."""
     connection.execute(text("VACUUM (ANALYZE)"))
+
+
+def settle_changes(connection: Connection) -> None:
+    """The same, of what has changed since: autovacuum would do it in the middle of what is measured next. Needs
+    autocommit."""
+    changed = connection.scalars(
+        text(
+            f"""SELECT relid::regclass::text FROM pg_stat_user_tables
+                WHERE greatest(n_ins_since_vacuum, n_mod_since_analyze, n_dead_tup) >= {CHANGED_ROWS}"""
+        )
+    )
+    for table in changed.all():
+        connection.execute(text(f"VACUUM (ANALYZE) {table}"))

@@ -95,6 +95,7 @@ def measured(
             load = os.getloadavg()[0]
             _say(f"measuring {row.name} …")
             _ = stage.filled
+            stage.settle_changes()
             before = {} if little is None or not row.is_read else {each.what: each for each in row.measure(little)}
             for each in row.measure(stage):
                 known = before.get(each.what)

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from backend.connection_counts import ConnectionCounts
 from backend.store.base import schema
-from tests.bench.dataset import Filled, fill_all, found, settle, shapes_of
+from tests.bench.dataset import Filled, fill_all, found, settle, settle_changes, shapes_of
 from tests.conftest import running_postgres, scratch_directory
 from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
@@ -128,6 +128,11 @@ class Stage:
     def beside(self, measurements: int, name: str | None = None) -> Stage:
         """Another store and API on the same server, of another size."""
         return replace(self, measurements=measurements, name=name or f"bench_{measurements}")
+
+    def settle_changes(self) -> None:
+        """Do what autovacuum would do in the middle of what is measured next."""
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            settle_changes(connection)
 
     def forget_what_was_read(self) -> None:
         """As after a restart of PostgreSQL: nothing in its memory. (What the machine itself keeps of files stays.)"""
