@@ -30,7 +30,7 @@ ROUNDS = 40
 CLIENTS = 8
 GAIN = 1.5
 """So many times what one client gets is wanted of eight, on two cores that also carry PostgreSQL and the clients."""
-RUNS_A_CLIENT = 40
+RUNS_A_CLIENT = 100
 LARGE_RUNS_A_CLIENT = 25
 WARM_UP_ROUNDS = 5  # of `in_turns`
 WARM_UP_RUNS = 12  # until every series has a baseline, so that judging is what it is for the rest of their lives
