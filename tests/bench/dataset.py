@@ -19,15 +19,15 @@ from backend.store.tables.core import judgement, measurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How much: `suites` × `variants` columns over `commits` commits, each with `metrics` gate series, and `others` of
-    which nothing is judged."""
+    """How much: `suites` × `variants` columns over `commits` commits, each with `metrics` gate series, and `watched`
+    ones of single values, which are judged and never red."""
 
     project: str = "bench/large"
     testbed: str = "bench-sxm"
     suites: int = 5
     variants: int = 40
     metrics: int = 1
-    others: int = 0
+    watched: int = 0
     commits: int = 5_000
     minutes_between_commits: int = 60
     last_at: datetime | None = None  # of the newest commit; now, when left out
@@ -38,27 +38,31 @@ class Shape:
 
     @property
     def series(self) -> int:
-        """Those that are judged."""
+        """Those of gate metrics."""
         return self.columns * self.metrics
+
+    @property
+    def measurements_of_a_commit(self) -> int:
+        return self.columns * (self.metrics + self.watched)
 
     @property
     def measurements(self) -> int:
         return self.measurements_of_a_commit * self.commits
 
-    @property
-    def measurements_of_a_commit(self) -> int:
-        return self.columns * (self.metrics + self.others)
+
+ALONE = Shape()
+BUSY = Shape(watched=3, minutes_between_commits=7)
+"""As a team has it that makes 200 commits a day: of four metrics of a result, one is a gate."""
 
 
-def shapes_of(measurements: int, projects: int) -> list[Shape]:
-    """So many measurements in one project, all judged; or in several as busy teams have them, 200 commits a day, each
-    judged metric beside one that is not. The first is the one to look at."""
-    if projects == 1:
-        return [Shape(commits=measurements // Shape().measurements_of_a_commit)]
-    busy = Shape(others=1, minutes_between_commits=7)
-    commits = measurements // projects // busy.measurements_of_a_commit
-    names = ["large", *(f"busy{number}" for number in range(2, projects + 1))]
-    return [replace(busy, project=f"bench/{name}", testbed=f"bench-{name}", commits=commits) for name in names]
+def shapes_of(base: Shape, measurements: int, projects: int) -> list[Shape]:
+    """So many measurements, in so many projects like this one; the first is the one to look at."""
+    commits = measurements // projects // base.measurements_of_a_commit
+    others = [
+        replace(base, project=f"{base.project}-{number}", testbed=f"{base.testbed}-{number}")
+        for number in range(2, projects + 1)
+    ]
+    return [replace(shape, commits=commits) for shape in (base, *others)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,10 @@ INSERT INTO series (project_id, testbed_id, suite, suite_version, benchmark, var
                     unit, direction, role, state_position, last_measured_at)
 SELECT :project, :testbed, 'suite' || s, '1.0.0', 'suite' || s || '.layer', jsonb_build_object('rung', v),
        'rung=' || v, 'full', (ARRAY['step_ms', 'peak_reserved_bytes', 'forward_ms', 'host_syncs'])[m],
-       (ARRAY['ms', 'B', 'ms', '1'])[m], 'lower', CASE WHEN m <= :metrics THEN 'gate' ELSE 'phase' END,
-       CASE WHEN m <= :metrics THEN :commits - 1 END, CAST(:last AS timestamptz)
+       (ARRAY['ms', 'B', 'ms', '1'])[m], 'lower', CASE WHEN m <= :metrics THEN 'gate' ELSE 'watch' END,
+       :commits - 1, CAST(:last AS timestamptz)
 FROM generate_series(1, :suites) AS s, generate_series(1, :variants) AS v,
-     generate_series(1, :metrics + :others) AS m
+     generate_series(1, :metrics + :watched) AS m
 ORDER BY m, s, v
 """
 # Every tenth commit some series get slower for a while: those of one group, which is :groups commits long bad. So a
@@ -153,23 +157,20 @@ FROM (
   SELECT r.started_at, s.id AS series_id, b.position, r.commit_id, r.id AS run_id, 10 + s.id % 50 AS level,
          since, bad, CASE WHEN bad THEN 0.08 ELSE 0 END AS step, (random() + random() - 1) * 0.02 AS noise
   FROM branch_commit b JOIN run r ON r.commit_id = b.commit_id
-  JOIN series s ON s.project_id = :project AND s.suite = r.suite AND s.role = 'gate'
+  JOIN series s ON s.project_id = :project AND s.suite = r.suite
   CROSS JOIN LATERAL (SELECT b.position - 5 - 10 * ((s.id - :first_series) % :groups) AS since) AS first_onset
-  CROSS JOIN LATERAL (SELECT since >= 0 AND since % (10 * :groups) < :groups AS bad) AS now
+  CROSS JOIN LATERAL (SELECT s.role = 'gate' AND since >= 0 AND since % (10 * :groups) < :groups AS bad) AS now
   WHERE b.branch_id = :branch AND r.project_id = :project ORDER BY b.position
 ) AS point
 """
 _MEASURED = """
 INSERT INTO measurement (series_id, project_id, run_id, measured_at, commit_id, result_index, measurement_index, value,
                          processes)
-SELECT series_id + more * :columns, project_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants,
-       (series_id - :first_series) / :columns + more, value,
-       ARRAY[value * 0.999, value, value, value, value * 1.001]
-FROM judgement, LATERAL (
-  SELECT 0 AS more UNION ALL
-  SELECT :metrics - 1 + other FROM generate_series(1, :others) AS other WHERE series_id < :first_series + :columns
-) AS measured
-WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
+SELECT series_id, project_id, run_id, measured_at, commit_id, (series_id - :first_series) % :variants,
+       (series_id - :first_series) / :columns, value,
+       CASE WHEN series_id < :first_series + :gates
+            THEN ARRAY[value * 0.999, value, value, value, value * 1.001] END
+FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series ORDER BY measured_at
 """
 _CHANGE_POINTS = """
 INSERT INTO change_point (series_id, project_id, regression_id, kind, direction, state, onset_position, onset_commit_id,
@@ -181,14 +182,22 @@ FROM regression g JOIN series s ON s.project_id = g.project_id
   AND s.role = 'gate' AND (s.id - :first_series) % :groups = (g.first_bad_position - 5) / 10 % :groups
 WHERE g.project_id = :project ORDER BY g.id, s.id
 """
-_ROLLUPS = """
+_HOURS = """
 INSERT INTO rollup (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
                     last_position, worst_verdict, worst_change)
-SELECT series_id, :project, name, date_trunc(name, measured_at, 'UTC'), count(*), sum(value), min(value), max(value),
-       (array_agg(value ORDER BY position DESC))[1], max(position),
+SELECT series_id, :project, 'hour', date_trunc('hour', measured_at, 'UTC'), count(*), sum(value), min(value),
+       max(value), (array_agg(value ORDER BY position DESC))[1], max(position),
        CASE WHEN bool_or(verdict = 'regression') THEN 'regression' ELSE 'unchanged' END, max(change)
-FROM judgement, unnest(ARRAY['hour', 'day', 'week']) AS granularity (name)
-WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 3, 4
+FROM judgement WHERE series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 4
+"""
+_DAYS_AND_WEEKS = """
+INSERT INTO rollup (series_id, project_id, granularity, bucket, runs, value_sum, value_min, value_max, last_value,
+                    last_position, worst_verdict, worst_change)
+SELECT series_id, :project, name, date_trunc(name, bucket, 'UTC'), sum(runs), sum(value_sum), min(value_min),
+       max(value_max), (array_agg(last_value ORDER BY last_position DESC))[1], max(last_position),
+       CASE WHEN bool_or(worst_verdict = 'regression') THEN 'regression' ELSE 'unchanged' END, max(worst_change)
+FROM rollup, unnest(ARRAY['day', 'week']) AS name
+WHERE granularity = 'hour' AND series_id >= :first_series AND series_id < :first_series + :series GROUP BY 1, 3, 4
 """
 _SPANS = """
 INSERT INTO position_span (project_id, month, first_position, last_position)
@@ -247,9 +256,10 @@ def _write_points(connection: Connection, shape: Shape) -> tuple[Shape, dict[str
         "suites": shape.suites,
         "variants": shape.variants,
         "metrics": shape.metrics,
-        "others": shape.others,
+        "watched": shape.watched,
         "columns": shape.columns,
-        "series": shape.series,
+        "gates": shape.series,
+        "series": shape.measurements_of_a_commit,
         "groups": min(MOST_GROUPS, shape.series),
     }
     for statement in (_COMMITS, _BRANCH_COMMITS, _RUNS, _RESULTS, _SERIES):
@@ -264,7 +274,7 @@ def _write_points(connection: Connection, shape: Shape) -> tuple[Shape, dict[str
 
 def _write_what_follows(connection: Connection, shape: Shape, values: dict[str, Any]) -> Filled:
     """What is made of measurements and judgements."""
-    for statement in (_CHANGE_POINTS, _ROLLUPS, _SPANS):
+    for statement in (_CHANGE_POINTS, _HOURS, _DAYS_AND_WEEKS, _SPANS):
         connection.execute(text(statement), values)
     project = values["project"]
     head = connection.scalar(text(f"SELECT sha FROM commit WHERE project_id = {project} ORDER BY id DESC LIMIT 1"))

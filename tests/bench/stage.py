@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from backend.connection_counts import ConnectionCounts
 from backend.store.base import schema
-from tests.bench.dataset import Filled, fill_all, found, settle, settle_changes, shapes_of
+from tests.bench.dataset import ALONE, BUSY, Filled, Shape, fill_all, found, settle, settle_changes, shapes_of
 from tests.conftest import running_postgres, scratch_directory
 from tidemark.machine import ports
 from tidemark.machine.postgres import EmbeddedPostgres
@@ -110,8 +110,9 @@ class Stage:
     """Of its database."""
     processes: int = 1
     """Of the API."""
+    base: Shape = ALONE
     projects: int = 1
-    """That the measurements belong to."""
+    """Of that shape, which the measurements belong to."""
 
     @cached_property
     def database_url(self) -> str:
@@ -126,8 +127,9 @@ class Stage:
         return url
 
     def beside(self, measurements: int, name: str | None = None) -> Stage:
-        """Another store and API on the same server, of another size."""
-        return replace(self, measurements=measurements, name=name or f"bench_{measurements}")
+        """Another store and API on the same server, with a single project of another size."""
+        name = name or name_of(self.base, measurements, 1)
+        return replace(self, measurements=measurements, name=name, projects=1)
 
     def settle_changes(self) -> None:
         """Do what autovacuum would do in the middle of what is measured next."""
@@ -157,14 +159,13 @@ class Stage:
     @cached_property
     def filled(self) -> Filled:
         """The large project, or the first of several."""
-        shapes = shapes_of(self.measurements, self.projects)
+        shapes = shapes_of(self.base, self.measurements, self.projects)
         with self.engine.connect() as connection:
             there = found(connection, shapes[0])
         if there is not None:
             return there
-        judged = "judged " if self.projects == 1 else ""
         measurements = sum(shape.measurements for shape in shapes)
-        self.say(f"filling the store with {measurements:,} {judged}measurements …")
+        self.say(f"filling the store with {measurements:,} judged measurements …")
         began = time.perf_counter()
         with self.engine.begin() as connection:
             filled, *_ = fill_all(connection, shapes)
@@ -277,7 +278,14 @@ def set_stage(
     ):
         if commit_delay_ms:
             _hold_up(postgres, commit_delay_ms)
-        yield Stage(postgres, stack, Path(data), measurements, say, f"bench_{measurements}", processes, projects)
+        base = ALONE if projects == 1 else BUSY
+        name = name_of(base, measurements, projects)
+        yield Stage(postgres, stack, Path(data), measurements, say, name, processes, base, projects)
+
+
+def name_of(base: Shape, measurements: int, projects: int) -> str:
+    """Of a database."""
+    return f"bench_{measurements}" if base == ALONE else f"bench_{measurements}_of_{projects}"
 
 
 def _open_to_the_server(directory: Path) -> Path:

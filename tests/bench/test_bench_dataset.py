@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from backend.services.board.board import BoardQuery, CellState, load_board
 from backend.services.comparison.commits import compare_commits
 from backend.services.reports.history import load_points
-from tests.bench.dataset import Filled, Shape, fill, shapes_of
+from tests.bench.dataset import BUSY, Filled, Shape, fill, fill_all, found, shapes_of
 
 SHAPE = Shape(suites=2, variants=5, commits=1_000)
 
@@ -44,22 +44,27 @@ def test_generated_commits_can_be_compared(filled_connection: tuple[Connection, 
     assert found.overall.compared == SHAPE.series and found.overall.slower == 1
 
 
-def test_of_several_busy_projects_every_second_metric_is_judged(filled_connection: tuple[Connection, Filled]) -> None:
+def test_busy_projects_share_a_store(filled_connection: tuple[Connection, Filled]) -> None:
     connection, _ = filled_connection
-    small, last = shapes_of(measurements=3 * 400 * 60, projects=3)[0::2]
-    assert (small.commits, small.project, last.project) == (60, "bench/large", "bench/busy3")
-    shape = replace(small, suites=2, variants=5, project="bench/busy")
-    filled = fill(connection, shape)
-    mine = {"project": filled.project_id}
-    roles = connection.execute(
-        text(
-            """SELECT s.role, count(*) FROM measurement m JOIN series s ON s.id = m.series_id
-               WHERE m.project_id = :project GROUP BY 1"""
-        ),
-        mine,
-    )
-    judged = connection.scalar(text("SELECT count(*) FROM judgement WHERE project_id = :project"), mine)
-    assert dict(roles.tuples().all()) == {"gate": 600, "phase": 600} and judged == 600
-    assert (shape.measurements, shape.series) == (1_200, 10)
-    board = load_board(connection, BoardQuery(project=shape.project, limit=50))
-    assert sum(len(row.cells) for row in board.rows) == 50 * shape.series
+    base = replace(BUSY, suites=2, variants=5, project="bench/busy", testbed="bench-busy")
+    shapes = shapes_of(base, measurements=2 * 60 * 40, projects=2)
+    for filled in fill_all(connection, shapes):
+        written = connection.execute(
+            text(
+                """SELECT s.role, count(m), count(DISTINCT (m.run_id, m.result_index, m.measurement_index)), count(j),
+                     count(j) FILTER (WHERE j.red) > 0, count(m.processes)
+                   FROM measurement m JOIN series s ON s.id = m.series_id
+                   JOIN judgement j ON (j.series_id, j.run_id) = (m.series_id, m.run_id)
+                   WHERE m.project_id = :project GROUP BY 1 ORDER BY 1"""
+            ),
+            {"project": filled.project_id},
+        )
+        assert written.tuples().all() == [("gate", 600, 600, 600, True, 600), ("watch", 1_800, 1_800, 1_800, False, 0)]
+        board = load_board(connection, BoardQuery(project=filled.shape.project, limit=50))
+        assert sum(len(row.cells) for row in board.rows) == 50 * filled.shape.series
+        runs = connection.execute(
+            text("SELECT granularity, sum(runs) FROM rollup WHERE project_id = :project GROUP BY 1"),
+            {"project": filled.project_id},
+        )
+        assert dict(runs.tuples().all()) == dict.fromkeys(("hour", "day", "week"), 2_400)
+    assert found(connection, shapes[0]) is not None and found(connection, replace(shapes[0], commits=59)) is None
