@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from worker.config import WorkerConfig
 
 
+ALIVE = {"keepalives_idle": 60, "tcp_user_timeout": 10_000}
+"""Asks after a connection that rests, in seconds, and gives up one whose other end is gone, in milliseconds: a firewall
+may have forgotten it, and would say nothing. Neither ends a slow statement."""
+
+
 def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Engine:
     """The process's connections to PostgreSQL, by default as many as the API needs; one that the server has closed is
     replaced unnoticed."""
@@ -40,7 +45,7 @@ def make_engine(config: ServiceConfig, *, connections: int | None = None) -> Eng
         max_overflow=connections or 0,
         pool_timeout=10,
         pool_use_lifo=True,  # PostgreSQL's process behind the connection used last has the most in its caches
-        connect_args={"connect_timeout": 10, "application_name": "tidemark"},
+        connect_args={**ALIVE, "connect_timeout": 10, "application_name": "tidemark"},
     )
     check_rested(engine)
     if not config.prepared_statements:

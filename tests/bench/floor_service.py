@@ -86,7 +86,10 @@ ON CONFLICT (id) DO UPDATE SET state_tail = excluded.state_tail
 
 def floor(database_url: str) -> FastAPI:
     app = FastAPI()
-    pool: ConnectionPool[Connection[Any]] = ConnectionPool(database_url.replace("+psycopg", ""), min_size=8)
+    # Connections are used in turns: each prepares its statements when it first sees them, as ours do.
+    pool: ConnectionPool[Connection[Any]] = ConnectionPool(
+        database_url.replace("+psycopg", ""), min_size=8, kwargs={"prepare_threshold": 0}
+    )
     with pool.connection() as connection:
         for table in TABLES:
             connection.execute(table)

@@ -1,9 +1,9 @@
 """`make bench`: every budget as a ratio to its yardstick of the same minute, and which of them miss.
 
 `python -m tests.bench.run [--only WORD …] [--measurements N] [--small N] [--projects N] [--keep DIR] [--json FILE]`;
-exit 1: one is missed. Reads are measured in a store of 100,000 measurements and in one of 10 million; what they grow by is a budget
-too. Filling the large one takes some minutes and 12 GB: `--measurements 1000000` is for a first look, `--keep` for a
-second.
+exit 1: one is missed. Reads are measured in a store of 100,000 measurements and in one of 10 million; what they grow
+by is a budget too. Filling the large one takes some minutes and 12 GB: `--measurements 1000000` is for a first look,
+`--keep` for a second.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--projects",
         type=int,
         default=1,
-        help="so many busy projects share the measurements: 200 commits a day, of four metrics of a result one is a gate",
+        help="so many busy projects share the measurements: 200 commits a day, one of four metrics is a gate",
     )
     parser.add_argument("--processes", type=int, default=1, help="processes of the API, as in `serve --workers`")
     parser.add_argument(

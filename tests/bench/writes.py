@@ -10,7 +10,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -110,7 +110,7 @@ def single_result_put(stage: Stage) -> Iterable[Figure]:
     )
     with Floors.of(stage) as floors:
         gains = floors.gains_of(CLIENTS)
-    yield _gain(stage, f"… {CLIENTS} clients, time of a PUT", SMALL, RUNS_A_CLIENT, gains)
+    yield Turns.of(stage, SMALL, RUNS_A_CLIENT).gain(f"… {CLIENTS} clients, time of a PUT", gains)
 
 
 @row("PUT beside its floor")
@@ -145,10 +145,11 @@ def _next_to(floor: Client, waiting: Iterator[bytes]) -> None:
 def sustained_ingest(stage: Stage) -> Iterable[Figure]:
     """Eight clients deliver runs of 200 measurements without a pause; and a large store against a small one."""
     _ = stage.filled
-    together, bare, by_one = (
-        _rate_of_large_runs(stage, CLIENTS, to) for to in (connected_to_two, connected_to_two_floors, connected_to_api)
-    )
-    rows_s = together * RESULTS * METRICS
+    turns = Turns.of(stage, LARGE, LARGE_RUNS_A_CLIENT)
+    rows = RESULTS * METRICS
+    rows_s = turns.middle(connected_to_two, CLIENTS).runs_s * rows
+    by_one_s = turns.middle(connected_to_api, CLIENTS).runs_s * rows
+    bare_s = turns.middle(connected_to_two_floors, CLIENTS).runs_s * rows
     with Floors.of(stage) as floors:
         copied_s, packed_s = floors.copied_rows_a_second(floors.copy_plain), floors.copied_rows_a_second(floors.copy)
     yield Figure(
@@ -158,22 +159,22 @@ def sustained_ingest(stage: Stage) -> Iterable[Figure]:
         yardstick_ms=1e3 / copied_s,
         at_most=10,
         note=f"{rows_s:,.0f} rows/s against {copied_s:,.0f} rows/s; {_processes(stage)} "
-        f"{by_one * RESULTS * METRICS:,.0f} rows/s; against COPY of packed samples, {packed_s:,.0f} "
+        f"{by_one_s:,.0f} rows/s; against COPY of packed samples, {packed_s:,.0f} "
         f"rows/s, {packed_s / rows_s:.1f}×",
     )
     yield Figure(
         what=f"… {CLIENTS} clients, time of a run, beside its floor, two processes each",
-        value_ms=1e3 / together,
+        value_ms=1e3 * rows / rows_s,
         yardstick="parsed and stored alone",
-        yardstick_ms=1e3 / bare,
+        yardstick_ms=1e3 * rows / bare_s,
         at_most=3,
-        note=f"the floor itself takes {bare * RESULTS * METRICS:,.0f} rows/s",
+        note=f"the floor itself takes {bare_s:,.0f} rows/s",
     )
-    yield _gain(stage, f"… {CLIENTS} clients, time of a run", LARGE, LARGE_RUNS_A_CLIENT)
+    yield turns.gain(f"… {CLIENTS} clients, time of a run")
     small = stage.beside(min(SMALL_STORE, stage.measurements), "bench_small")
     large_times, small_times = in_turns(put_into(stage), put_into(small), ROUNDS)
     yield Figure(
-        what=f"… rate at {stage.filled.shape.measurements:,} against {small.filled.shape.measurements:,} measurements",
+        what=f"… rate at {stage.measurements:,} against {small.measurements:,} measurements",
         value_ms=1e3 / large_times.p50,
         yardstick="rate of the small",
         yardstick_ms=1e3 / small_times.p50,
@@ -200,23 +201,22 @@ class Rate(NamedTuple):
     runs_s: float
     """Answered."""
     busy: float
-    """The share of all cores that were, whatever with: 0 to 1."""
+    """The share of all cores' time that was used, by whatever: 0 to 1."""
 
 
-def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Stage], Put] | None = None) -> Rate:
+def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Stage], Put]) -> Rate:
     """What so many clients get answered. However many there are, they deliver the same: so many runs of
-    each of eight projects, the first ones of each left out. Those are delivered by as many clients, so that every
-    connection to the database has been used before."""
-    connected = to or connected_to_api
+    each of eight projects, the first ones of each left out. Those are delivered by as many clients, so that the
+    connections to the database that they need are open and used."""
     feeds = [bodies(f"bench/client{number}", results=size.results, metrics=size.metrics) for number in range(CLIENTS)]
 
-    def of_each(runs: int) -> list[Delivery]:
+    def of_each(number: int) -> list[Delivery]:
         """So many of each project, a run of each in turn."""
-        turns = zip(*(itertools.islice(feed, runs) for feed in feeds), strict=True)
+        turns = zip(*(itertools.islice(feed, number) for feed in feeds), strict=True)
         return list(itertools.chain.from_iterable(turns))
 
     first, counted = of_each(WARM_UP_RUNS), of_each(runs)
-    puts = [connected(stage) for _ in range(clients)]
+    puts = [to(stage) for _ in range(clients)]
 
     def deliver(prepared: Sequence[Delivery], number: int) -> None:
         for delivery in prepared[number::clients]:
@@ -229,51 +229,58 @@ def rate(stage: Stage, *, clients: int, size: Size, runs: int, to: Callable[[Sta
         return Rate(len(counted) / (time.perf_counter() - began), psutil.cpu_percent() / 100)
 
 
-def _gain(stage: Stage, what: str, size: Size, runs: int, note: str = "") -> Figure:
-    """How much more eight clients get than one, of two API processes, one for each core; beside it, of one process,
-    and of two that parse and store alone: more than these gain nothing can.
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What one client and eight get of two API processes, one for each core; of one process; and of two that parse and
+    store alone, more than which nothing can gain.
 
-    In turns, so that a slow moment of the machine is not all of one of them.
+    In turns, so that a slow moment of the machine is not all of one of them; of each the middle one counts.
     """
-    turns = [
-        (to, clients, rate(stage, clients=clients, size=size, runs=runs, to=to))
-        for _ in range(TURNS)
-        for to in (connected_to_two, connected_to_api, connected_to_two_floors)
-        for clients in (1, CLIENTS)
-    ]
 
-    def middle(to: Callable[[Stage], Put], clients: int) -> Rate:
-        found = sorted(rate for connected, count, rate in turns if (connected, count) == (to, clients))
-        return found[len(found) // 2]
+    stage: Stage
+    found: Mapping[tuple[Callable[[Stage], Put], int], Sequence[Rate]]
+    """By what they deliver to, and how many they are."""
 
-    alone, together = middle(connected_to_two, 1), middle(connected_to_two, CLIENTS)
+    @classmethod
+    def of(cls, stage: Stage, size: Size, runs: int) -> "Turns":
+        of_each = [
+            (to, clients)
+            for to in (connected_to_two, connected_to_api, connected_to_two_floors)
+            for clients in (1, CLIENTS)
+        ]
+        found: dict[tuple[Callable[[Stage], Put], int], list[Rate]] = {each: [] for each in of_each}
+        for to, clients in of_each * TURNS:
+            found[to, clients].append(rate(stage, clients=clients, size=size, runs=runs, to=to))
+        return cls(stage, found)
 
-    def compared(to: Callable[[Stage], Put]) -> str:
-        one, all_of_them = middle(to, 1).runs_s, middle(to, CLIENTS).runs_s
+    def middle(self, to: Callable[[Stage], Put], clients: int) -> Rate:
+        return sorted(self.found[to, clients])[TURNS // 2]
+
+    def gain(self, what: str, note: str = "") -> Figure:
+        """How much more eight clients get than one, of two API processes."""
+        alone, together = self.middle(connected_to_two, 1), self.middle(connected_to_two, CLIENTS)
+        said = (
+            f"{self._compared(connected_to_two)}, with {together.busy:.0%} of the cores busy against {alone.busy:.0%}; "
+            f"{_processes(self.stage)} {self._compared(connected_to_api)}; "
+            f"parsed and stored alone, by two processes {self._compared(connected_to_two_floors)}"
+        )
+        return Figure(
+            what=f"{what}, two API processes",
+            value_ms=1e3 / together.runs_s,
+            yardstick="one client",
+            yardstick_ms=1e3 / alone.runs_s,
+            at_most=1 / GAIN,
+            note=f"{said}; {note}" if note else said,
+        )
+
+    def _compared(self, to: Callable[[Stage], Put]) -> str:
+        one, all_of_them = self.middle(to, 1).runs_s, self.middle(to, CLIENTS).runs_s
         return f"{all_of_them:.0f}/s against {one:.0f}/s, {all_of_them / one:.2f}×"
-
-    said = (
-        f"{compared(connected_to_two)}, with {together.busy:.0%} of the cores busy against {alone.busy:.0%}; "
-        f"{_processes(stage)} {compared(connected_to_api)}; "
-        f"parsed and stored alone, by two processes {compared(connected_to_two_floors)}"
-    )
-    return Figure(
-        what=f"{what}, two API processes",
-        value_ms=1e3 / together.runs_s,
-        yardstick="one client",
-        yardstick_ms=1e3 / alone.runs_s,
-        at_most=1 / GAIN,
-        note=f"{said}; {note}" if note else said,
-    )
 
 
 def _processes(stage: Stage) -> str:
     """How many answer at the stage's own address."""
     return "one API process" if stage.processes == 1 else f"{stage.processes} API processes"
-
-
-def _rate_of_large_runs(stage: Stage, clients: int, to: Callable[[Stage], Put] | None = None) -> float:
-    return rate(stage, clients=clients, size=LARGE, runs=LARGE_RUNS_A_CLIENT, to=to).runs_s
 
 
 def connected_to_api(stage: Stage) -> Put:

@@ -97,11 +97,11 @@ def soak(directory: Path, *, seconds: float, seed: int, drain_s: float, say: Say
         say(f"{len(repository.shas)} commits pushed, {len(struck)} faults; waiting for the queue to empty")
         began = time.monotonic()
         _announce(stack, repository, time.monotonic() + 60)
-        if not calm:
-            floods.begin()  # once more where nothing is broken: the others may all have met a dead service
         if not _drained(stack, repository, time.monotonic() + drain_s, say):
             figures.wrong.append(f"the queue was not empty {drain_s:.0f} s after the last fault")
         figures.drained_s = round(time.monotonic() - began, 1)
+        if not calm:
+            floods.begin()  # once more where nothing is broken: the others may all have met a dead service
         figures.flooded = floods.said()
         if figures.flooded.get("500"):
             figures.wrong.append(f"{figures.flooded['500']} requests of the floods were answered 500")

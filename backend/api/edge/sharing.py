@@ -49,7 +49,7 @@ class FairListener:
 
     def count(self) -> None:
         """Write how many connections there are: after each that begins or ends, and now and then."""
-        if not self._task.done():
+        if not (self._task.cancelling() or self._task.done()):
             self._counts.write(self._load_now())
 
     async def _accept_for_ever(self) -> None:
