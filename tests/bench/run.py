@@ -19,6 +19,7 @@ from pathlib import Path
 import orjson
 
 from tests.bench import analysis, cold, detection, pages, reads, rejudge, size, writes  # noqa: F401 -- they register their rows
+from tests.bench.dataset import ALONE, BUSY
 from tests.bench.registry import REGISTRY, Figure, Row
 from tests.bench.stage import MOST_DELAY_MS, set_stage
 
@@ -30,6 +31,8 @@ NOT_QUIET = """\
 THIS MACHINE WAS NOT QUIET: up to {:.1f} processes ran or waited on {} cores. Ratios to a yardstick of the same minute
 say something all the same; milliseconds and what is near its budget do not.
 """
+LEAST_COMMITS = 500
+"""Of a project whose pages are read: as many as a chart shows."""
 LOOPS = 20_000_000
 MODEL = """\
 A MODEL, not a measurement: PostgreSQL held up every flush of its log for {:g} ms, that of an INSERT and that of a PUT
@@ -44,8 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print(f"no budget is called {' or '.join(options.only)}; known: {', '.join(r.name for r in REGISTRY.rows)}")
         return 2
-    quiet = _is_quiet()
     small = options.small if options.small < options.measurements else None
+    if too_small := _too_small_for(rows, options.measurements, small, options.projects):
+        print(too_small)
+        return 2
+    quiet = _is_quiet()
     began = datetime.now(UTC)
     figures = measured(
         rows, options.measurements, small=small, keep=options.keep, processes=options.processes,
@@ -73,6 +79,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }  # fmt: skip
         options.json.write_bytes(orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return 1 if missed else 0
+
+
+def _too_small_for(rows: Sequence[Row], measurements: int, small: int | None, projects: int) -> str | None:
+    """Why these rows cannot be measured in stores of this size; None: they can."""
+    base = ALONE if projects == 1 else BUSY
+    if not any(row.is_read for row in rows):
+        return None
+    for option, total, share in (("--measurements", measurements, projects), ("--small", small or measurements, 1)):
+        least = LEAST_COMMITS * base.measurements_of_a_commit * share
+        if total < least:
+            return f"{option} {total} is too small: {LEAST_COMMITS} commits are read of a project, which takes {least}"
+    return None
 
 
 def measured(
@@ -139,7 +157,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--projects",
-        type=int,
+        type=_positive,
         default=1,
         help="so many busy projects share the measurements: 200 commits a day, one of four metrics is a gate",
     )
@@ -167,6 +185,13 @@ def machine() -> str:
     loop_ns = 1e9 * (time.process_time() - began) / LOOPS
     what = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
     return f"{what}, {loop_ns:.1f} ns for a turn of an empty loop"
+
+
+def _positive(said: str) -> int:
+    number = int(said)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{said} is not at least 1")
+    return number
 
 
 def _delay(said: str) -> float:
