@@ -98,14 +98,17 @@ def serve(
     """Runs the API and the pages until told to stop; with `after_fd`, once the other end of that pipe is closed; with
     `connections_fd`, as one of several, at this place among them."""
     exposure.check(settings)
+    config = service_config(settings)
+    from tidemark.machine import ports
+
+    # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
+    given = None if listening_fd is None else socket.socket(fileno=listening_fd)
+    listening = given or ports.listen(settings.host, settings.port)
     if processes > 1:
-        from tidemark.machine import ports
         from tidemark.several import serve_several
 
-        given = None if listening_fd is None else socket.socket(fileno=listening_fd)
-        serve_several(given or ports.listen(settings.host, settings.port), processes, after_fd=after_fd)
+        serve_several(listening, processes, after_fd=after_fd)
         return
-    config = service_config(settings)
     gc.disable()  # until memory is settled: what is imported stays
     from backend.api.edge.memory import settle_memory
     from backend.api.edge.serving import make_server
@@ -125,8 +128,7 @@ def serve(
     if after_fd is not None:
         with open(after_fd, "rb") as others:
             others.read()
-    # The supervisor keeps the socket while this process is replaced: a page asked for meanwhile waits, and is served.
-    server.run(sockets=None if listening_fd is None else [socket.socket(fileno=listening_fd)])
+    server.run(sockets=[listening])
 
 
 def beat(settings: Settings) -> None:

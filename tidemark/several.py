@@ -20,6 +20,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from backend.connection_counts import AWAY, ConnectionCounts
 from tidemark.machine import processes
+from tidemark.refusal import Refusal
 
 STOP_S = 3.8
 """How long a process may take to finish what it is answering; the supervisor gives all of us 4.2 s."""
@@ -29,17 +30,22 @@ PYTHON = (sys.executable, "-P", "-m", "tidemark")
 
 
 def serve_several(listening: socket.socket, count: int, *, after_fd: int | None = None) -> None:
-    """Runs so many API processes on this socket until SIGINT or SIGTERM; one that dies is replaced."""
+    """Runs so many API processes on this socket until SIGINT or SIGTERM; one that dies is replaced. `Refusal`: one died
+    before any could serve."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with TemporaryDirectory(prefix="tidemark-metrics-") as counted, ConnectionCounts.file_for(count) as connections:
         start = partial(_start, listening, after_fd, counted, connections.fileno())
         children = [start(place) for place in range(count)]
+        counts, served = ConnectionCounts(connections.fileno(), 0), False
         try:
             while not stop.wait(RESTART_S):
+                served = served or min(counts.all()) < AWAY
                 for place, child in enumerate(children):
                     if child.poll() is not None:
+                        if not served:
+                            raise Refusal(f"an API process ended with {child.returncode} before any could serve")
                         said = f"API process {child.pid} ended with {child.returncode}; another takes its place"
                         print(said, flush=True)
                         # Its streams are open no more; what it has counted stays counted.

@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(NOT_QUIET.format(max(figure.load for figure in figures), os.cpu_count()))
     here = machine()
     print(here)
+    shared = "one project" if options.projects == 1 else f"{options.projects} busy projects"
+    print(f"a store of {options.measurements:,} judged measurements of {shared}")
     print(table(figures))
     missed = [figure.what for figure in figures if figure.holds is False]
     print(f"\n{len(missed)} missed: {'; '.join(missed)}" if missed else "\nevery budget holds")
@@ -148,9 +150,12 @@ def table(figures: Sequence[Figure]) -> str:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="only budgets with this word")
-    parser.add_argument("--measurements", type=int, default=DEFAULT_MEASUREMENTS, help="how many the store holds")
+    parser.add_argument("--measurements", type=_positive, default=DEFAULT_MEASUREMENTS, help="how many the store holds")
     parser.add_argument(
-        "--small", type=int, default=SMALL_MEASUREMENTS, help="how many the store holds that growth is counted from"
+        "--small",
+        type=_positive,
+        default=SMALL_MEASUREMENTS,
+        help="how many the one holds that growth is counted from",
     )
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep the filled stores here, and use those that are there already"
@@ -161,7 +166,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=1,
         help="so many busy projects share the measurements: 200 commits a day, one of four metrics is a gate",
     )
-    parser.add_argument("--processes", type=int, default=1, help="processes of the API, as in `serve --workers`")
+    parser.add_argument("--processes", type=_positive, default=1, help="processes of the API, as in `serve --workers`")
     parser.add_argument(
         "--commit-delay-ms",
         type=_delay,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -136,3 +137,35 @@ def test_what_one_process_is_told_every_open_page_hears_and_they_count_together(
     for page in pages:
         page.close()
     assert until(lambda: "tidemark_event_streams 0.0" in figures())
+
+
+@pytest.mark.parametrize(
+    ("workers", "database_url", "said"),
+    [
+        ("1", None, "TIDEMARK_DATABASE_URL is not set"),
+        ("2", None, "TIDEMARK_DATABASE_URL is not set"),
+        ("2", "nonsense://nobody", "an API process ended with 1 before any could serve"),
+    ],
+)
+def test_what_can_never_serve_ends(workers: str, database_url: str | None, said: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TIDEMARK_DATABASE_URL"}
+    environment |= {"TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0", "TIDEMARK_DATA_DIR": str(tmp_path)}
+    environment |= {} if database_url is None else {"TIDEMARK_DATABASE_URL": database_url}
+    command = [sys.executable, "-m", "tidemark", "serve", "--port", str(ports.private_port()), "--workers", workers]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and said in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_taken_port_is_refused_in_words(workers: str, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TIDEMARK_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing",
+        "TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0",
+        "TIDEMARK_DATA_DIR": str(tmp_path),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as mine:
+        port = str(mine.getsockname()[1])
+        command = [sys.executable, "-m", "tidemark", "serve", "--port", port, "--workers", workers]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1 and f"port {port} on 127.0.0.1 is taken" in ended.stderr, ended.stderr

@@ -1,4 +1,4 @@
-"""A project as a data set of Parquet files, a folder for each month, as DuckDB, pandas and Spark read it.
+"""Projects as a data set of Parquet files, a folder for each and its months, as DuckDB, pandas and Spark read it.
 
 A row is one measurement: what was measured, when, where, for which commit, and its current judgement.
 """
@@ -12,9 +12,11 @@ from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection
 
+from backend.services.base.errors import BadRequest
 from backend.services.base.projects import find_project
 from backend.store.archive import months as store
 from backend.store.base.schema import month_after
@@ -29,19 +31,23 @@ class Written:
 
 
 def export(c: Connection, project: str, directory: Path) -> Written:
-    """Write all that a project measured under `directory`, as month=2026-11/part-0.parquet and so on."""
+    """Write all that a project measured under `directory`, as project=you%2Floom/month=2026-11/part-0.parquet and so
+    on. `BadRequest`: it is no directory that we may write to."""
     found = find_project(c, project)
     rows, files = 0, []
     for kept in store.kept_months(c):
-        path = path_of(directory, kept.month, "0")
-        written = write_month(c, found.id, kept.month, path)
+        path = path_of(directory, project, kept.month, "0")
+        try:
+            written = write_month(c, found.id, kept.month, path)
+        except OSError as error:
+            raise BadRequest(f"{path} cannot be written: {error.strerror or error}") from error
         rows += written
         files += [path] if written else []
     return Written(rows, tuple(files))
 
 
-def path_of(directory: Path, month: datetime, part: str) -> Path:
-    return directory / f"month={month:%Y-%m}" / f"part-{part}.parquet"
+def path_of(directory: Path, project: str, month: datetime, part: str) -> Path:
+    return directory / f"project={quote(project, safe='')}" / f"month={month:%Y-%m}" / f"part-{part}.parquet"
 
 
 def write_month(c: Connection, project_id: int, month: datetime, path: Path) -> int:

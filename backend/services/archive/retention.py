@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import quote
 
 from sqlalchemy import Engine
 
@@ -53,8 +52,7 @@ def _retire_month(engine: Engine, archive: Path, kept: KeptMonth) -> None:
         store.hold(c, kept.month)
         rows = 0
         for project_id, slug in store.projects(c):
-            directory = archive / f"project={quote(slug, safe='')}"
-            path = dataset.path_of(directory, kept.month, str(kept.name))
+            path = dataset.path_of(archive, slug, kept.month, str(kept.name))
             rows += dataset.write_month(c, project_id, kept.month, path)
         store.drop(c, kept.month)
     log.info("%s is archived: %d measurements, in %s", f"{kept.month:%Y-%m}", rows, archive)
