@@ -190,7 +190,7 @@ def export_dataset(
     parquet: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write the data set to.")],
     data_dir: DataDir = None,
 ) -> None:
-    """Export everything a project measured as a data set of Parquet files: DIR/project=…/month=…/part-0.parquet.
+    """Export everything a project measured as a data set of Parquet files, one folder per project and month.
 
     Each row is a measurement with its samples, its commit and its verdict. Several projects may share a folder.
     DuckDB reads it with read_parquet('DIR/*/*/*.parquet', hive_partitioning = true), pandas with read_parquet('DIR').
