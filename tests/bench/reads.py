@@ -78,10 +78,11 @@ def compare(stage: Stage) -> Iterable[Figure]:
             {"branch": filled.branch_id, "position": filled.shape.commits - 120},
         )  # fmt: skip
     path = f"/api/v1/compare?project=bench%2Flarge&base={base}&head={filled.head}"
-    assert len(orjson.loads(stage.api.get(path))["rows"]) == filled.shape.series, "every series is compared"
+    series = filled.shape.measurements_of_a_commit
+    assert len(orjson.loads(stage.api.get(path))["rows"]) == series, "every series is compared"
     times, bare = stage.beside_bare(lambda: stage.api.get(path), ROUNDS)
     yield Figure(
-        what=f"compare two commits × {filled.shape.series} series, p50",
+        what=f"compare two commits × {series} series, p50",
         value_ms=times.p50,
         yardstick="bare",
         yardstick_ms=bare.p50,
