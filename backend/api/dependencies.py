@@ -1,10 +1,11 @@
 """Dependencies of routes: a transaction, the time, who is calling, the raw body. The only place that commits, but for a
 delivery, whose commit goes with its last statements (`backend/services/ingest/delivery.py`)."""
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Annotated, cast
+from typing import Annotated, NamedTuple, cast
 
 import psycopg
 from fastapi import Depends, Request, Response
@@ -24,6 +25,9 @@ from backend.services.base.live import Hub
 from backend.services.base.principal import Principal, Scope, Via, require_name, stranger
 from backend.services.base.reads import SAFE_METHODS, Reads, may_lag
 from backend.services.github import oidc_access
+
+KNOWN_S = 1.0
+"""For so long the sender of a request, once looked up, is not looked up again for that same request."""
 
 
 def _engine(request: HTTPConnection) -> Engine:
@@ -99,14 +103,27 @@ def names_itself(request: HTTPConnection) -> bool:
     return "authorization" in request.headers or bool(request.cookies.get(access.SESSION_COOKIE))
 
 
+class _Known(NamedTuple):
+    """The sender of a request, looked up before its body was read."""
+
+    principal: Principal
+    at: float
+    """On the monotonic clock."""
+
+
 def check_known(request: HTTPConnection, config: ServiceConfig) -> None:
     """Refuse who shows no token or session of ours: before a large body is read, which may take long."""
     with _engine(request).begin() as c:
-        require_name(_shown_by(request, c, config, datetime.now(UTC)))
+        principal = _shown_by(request, c, config, datetime.now(UTC))
+    require_name(principal)
+    request.state.known = _Known(principal, time.monotonic())
 
 
 def _shown_by(request: HTTPConnection, c: Connection, config: ServiceConfig, now: datetime) -> Principal:
     """Whose token or session this is."""
+    known: _Known | None = getattr(request.state, "known", None)
+    if known is not None and time.monotonic() - known.at < KNOWN_S:
+        return known.principal
     authorization = request.headers.get("authorization")
     if authorization is not None and looks_like_oidc(secret := authorization.partition(" ")[2].strip()):
         return oidc_access.identify(c, secret, request.app.state.workflows, now)

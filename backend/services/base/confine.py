@@ -59,6 +59,14 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         return None
     with for_rights(c) as judged:
         owner = owners.owner_of(judged, kind, key)
+    require_as_owned(c, principal, scope, kind, key, owner)
+    return owner
+
+
+def require_as_owned(
+    c: Connection, principal: Principal, scope: Scope, kind: str, key: str, owner: Owner | None
+) -> None:
+    """The same of an object whose project was looked up."""
     if owner is not None:
         if not principal.may_in(scope, owner) and not principal.may_in(Scope.READ, owner):
             raise _unseen(c, principal, owner, kind, key)
@@ -67,7 +75,6 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         raise _of_another_project(principal, kind, key)
     elif kind not in SHARED and is_of_replica(c):
         raise NotFound.of(kind, key)  # it was removed; the replica may still have it, and does not say whose it was
-    return owner
 
 
 def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:

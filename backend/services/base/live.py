@@ -26,7 +26,7 @@ log = logging.getLogger("tidemark.live")
 REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
 REPLICA_AGAIN_S = 0.02
 QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
-GATHER_S = 0.02  # after an event so long nothing is read: what comes meanwhile is read together
+GATHER_S = 0.1  # after an event so long nothing is read: what comes meanwhile is read together
 SWEEP_S = 5.0  # a page hears so late of an event that nobody gave notice of
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 # Sent only to the page of that run: lines of its log would drown everything else.

@@ -21,7 +21,7 @@ from backend.services.base.principal import Principal
 from backend.services.base.projects import request_sync
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded, answer_of, stored_verdicts
-from backend.services.ingest.claims import check_worker_name
+from backend.services.ingest.claims import check_sender, check_worker_name
 from backend.services.ingest.measurements import counted_of, key_of, same_kind, values_of, wanted, without_samples
 from backend.services.ingest.requested import check_request, check_size
 from backend.services.judging.judging import Judged, Measured, judge_arrival
@@ -73,8 +73,8 @@ def record_run(
 ) -> Recorded:
     """Store a run where it belongs, judge it, and notify.
 
-    `principal` delivers it. `raw` is the body it was parsed from, `document` the parsed body, if available: its
-    samples are removed. `finish` may commit with the last statements (`wire.commit`).
+    `principal` delivers it, and is refused where it may not. `raw` is the body it was parsed from, `document` the
+    parsed body, if available: its samples are removed. `finish` may commit with the last statements (`wire.commit`).
     """
     check_size(run)
     delivery = _Delivery(
@@ -88,6 +88,8 @@ def record_run(
     with wire.ahead(c, *finding) as found:
         packed = store.pack_document(without_samples(run, orjson.loads(raw) if document is None else document))
     place = store.place_in(found.rows)
+    if principal is not None:
+        check_sender(c, run, place.owner, principal)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, delivery.digest)
     check_request(run, place, lease)

@@ -15,10 +15,9 @@ from sqlalchemy import Connection
 
 from backend.records import record
 from backend.regression.change_points import KnownPoints
-from backend.regression.policy import Policy
 from backend.regression.series.judge import judge_many
 from backend.regression.series.state import SeriesState
-from backend.regression.terms import Judgement, Point, PointLike
+from backend.regression.terms import Point
 from backend.services.judging.outcome import (
     Arrival,
     Outcome,
@@ -80,8 +79,8 @@ class Judged:
 
 
 def judge_arrival(c: Connection, arrival: Arrival, measured: Sequence[Measured], *statements: Statement) -> Judged:
-    """Judge what a run measured, store the results, and notify. `statements` are sent as well:
-    while the judge computes, or with those returned."""
+    """Judge what a run measured, store the results, and notify. `statements` are sent before the judgements, or with
+    those returned."""
     found = Outcome(statements=list(statements))
     if arrival.branch_id is not None:
         return _judge_on_branch(c, arrival, measured, found)
@@ -130,7 +129,7 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
         for item, point, policy, sound in zip(measured, points, policies, may, strict=True)
         if sound
     ]
-    judged = iter(_judge_together(c, sound_ones, found))
+    judged = iter(judge_many(sound_ones))
     for item, point, policy, sound in zip(measured, points, policies, may, strict=True):
         series = item.series
         if sound:
@@ -148,18 +147,6 @@ def _judge_newest(c: Connection, arrival: Arrival, measured: Sequence[Measured],
 
 def _states_of(c: Connection, arrival: Arrival, series: Sequence[SeriesRow]) -> dict[int, SeriesState]:
     return states_of(c, series) if arrival.together is None else arrival.together.states_of(c, series)
-
-
-def _judge_together(
-    c: Connection, points: Sequence[tuple[SeriesState, PointLike, Policy]], found: Outcome
-) -> list[tuple[Judgement, SeriesState]]:
-    """The verdict on each point; of many, while the server works on statements that are due anyway."""
-    if len(points) < MANY:
-        return judge_many(points)
-    with wire.ahead(c, *found.statements):
-        judged = judge_many(points)
-    found.statements.clear()
-    return judged
 
 
 def _point(arrival: Arrival, item: Measured) -> Point:
@@ -248,7 +235,7 @@ def _judge_on_branch(c: Connection, arrival: Arrival, measured: Sequence[Measure
         for item, point, policy in zip(measured, points, policies, strict=True)
         if item.series.can_judge(point)
     ]
-    judged = iter(_judge_together(c, sound_ones, found))
+    judged = iter(judge_many(sound_ones))
     for item, point, policy in zip(measured, points, policies, strict=True):
         if item.series.can_judge(point):
             judgement = replace(next(judged)[0], position=arrival.position, onset=False, events=())
