@@ -113,10 +113,11 @@ class _Known(NamedTuple):
 
 def check_known(request: HTTPConnection, config: ServiceConfig) -> None:
     """Refuse who shows no token or session of ours: before a large body is read, which may take long."""
+    at = time.monotonic()
     with _engine(request).begin() as c:
         principal = _shown_by(request, c, config, datetime.now(UTC))
     require_name(principal)
-    request.state.known = _Known(principal, time.monotonic())
+    request.state.known = _Known(principal, at)
 
 
 def _shown_by(request: HTTPConnection, c: Connection, config: ServiceConfig, now: datetime) -> Principal:

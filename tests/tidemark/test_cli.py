@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from helpers_tidemark import ROOT, environment, tidemark
 
+from tests.backend.api.conftest import run_document
+from tests.conftest import LiveServer
 from tidemark.connected.remote import address_of
 from tidemark.refusal import Refusal
 from tidemark.suite_run import run_suite
@@ -202,6 +204,20 @@ def test_gate_with_two_files_fails_on_twenty_percent_and_passes_on_nothing(tmp_p
     compared = tidemark("compare", str(base), str(slow), "--json")
     assert compared.returncode == 0
     assert [key for key in json.loads(compared.stdout)["regressions"] if "step_ms" in key]
+
+
+def test_gate_with_one_file_passes_a_young_series_and_nothing_that_is_not_judged(
+    live_server: LiveServer, tmp_path: Path
+) -> None:
+    to = ("--url", live_server.url, "--token", live_server.token("submit"))
+    young, empty = tmp_path / "young.json", tmp_path / "empty.json"
+    young.write_text(json.dumps(run_document(0)))
+    failed = {"id": "FAILED-0001", "status": "failed", "error": "out of memory", "results": []}
+    empty.write_text(json.dumps({**run_document(1), **failed}))
+    passed = tidemark("gate", str(young), *to)
+    assert passed.returncode == 0 and "insufficient" in passed.stdout, passed.stderr
+    refused = tidemark("gate", str(empty), *to)
+    assert refused.returncode == 2 and "its status is failed" in refused.stderr, refused.stderr
 
 
 STEADY = {"series_id": "s", "direction": "lower_is_better", "machine": "m", "values": [[1.0, 1.01, 0.99]] * 12}

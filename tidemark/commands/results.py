@@ -143,7 +143,8 @@ def gate(
     """Fail a pipeline if something got slower.
 
     Exit status: 1 on a regression, 2 if nothing could be judged. With one file, the run is delivered and the service
-    judges it against its history. With two, head is compared with base on this machine and nothing is sent.
+    judges it against its history; while that is short, nothing is slower. With two, head is compared with base on this
+    machine and nothing is sent.
     """
     try:
         worse = _got_worse(files, policy, url, token, as_json=as_json)
@@ -167,6 +168,10 @@ def _got_worse(files: list[Path], policy: Path | None, url: str | None, token: s
         raise Refusal("--policy belongs to two files; of one run the service judges by the policy of its project")
     answer = remote.service(url, token).submit(remote.read_run(files[0]))
     print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
+    if not answer.get("verdicts"):
+        raise Refusal(
+            f"{files[0]} passes no gate: it has no measurement that is judged (its status is {answer['status']})"
+        )
     return remote.regressed(answer)
 
 

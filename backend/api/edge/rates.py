@@ -17,30 +17,24 @@ UNCOUNTED = frozenset({"/healthz", "/readyz"})
 FORGET_EVERY_S = 10.0
 
 
-class Again(threading.Timer):
-    """Calls its function every so many seconds."""
+class NoThread(threading.Timer):
+    """In place of the timer by which the library forgets what is over: it begins a new thread with nearly every
+    request, which takes more CPU than all else that is done to count one."""
 
-    def run(self) -> None:
-        while not self.finished.wait(self.interval):
-            self.function()
-
-
-def counters(forget_every_s: float = FORGET_EVERY_S) -> MemoryStorage:
-    """Counters that forget what is over in one thread that stays: the library's own begins a new thread with nearly
-    every request, which takes more CPU than all else that is done to count it."""
-    storage = MemoryStorage()
-    storage.timer.cancel()
-    storage.timer = Again(forget_every_s, storage.timer.function)
-    storage.timer.daemon = True
-    storage.timer.start()
-    return storage
+    def is_alive(self) -> bool:
+        return True
 
 
 class Rates:
     """The counters of one process."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        self._limiter = SlidingWindowCounterRateLimiter(counters())
+        self.storage = MemoryStorage()
+        self.storage.timer.cancel()
+        self._forget = self.storage.timer.function
+        self._forget_at = time.monotonic() + FORGET_EVERY_S
+        self.storage.timer = NoThread(FORGET_EVERY_S, self._forget)
+        self._limiter = SlidingWindowCounterRateLimiter(self.storage)
         self._by_secret = RateLimitItemPerMinute(config.requests_per_token, namespace="secret")
         self._by_address = RateLimitItemPerMinute(config.requests_per_address, namespace="address")
         self._refused = RateLimitItemPerMinute(config.refusals_per_address, namespace="refused")
@@ -49,6 +43,7 @@ class Rates:
         """Count this request. None: it may be answered; else the seconds until the next one may."""
         if scope["path"] in UNCOUNTED:
             return None
+        self._forget_now_and_then()
         address = address_of(scope)
         if not self._limiter.test(self._refused, address):
             return self._seconds(self._refused, address)
@@ -63,6 +58,12 @@ class Rates:
     def refused(self, scope: Scope) -> None:
         """A token was shown that is none of ours."""
         self._limiter.hit(self._refused, address_of(scope))
+
+    def _forget_now_and_then(self) -> None:
+        """Forget callers whose minute is over."""
+        if time.monotonic() >= self._forget_at:
+            self._forget()
+            self._forget_at = time.monotonic() + FORGET_EVERY_S
 
     def _seconds(self, limit: RateLimitItem, key: str) -> int:
         return max(1, math.ceil(self._limiter.get_window_stats(limit, key).reset_time - time.time()))

@@ -41,7 +41,7 @@ def confine(c: Connection, principal: Principal, named: Iterable[tuple[str, str]
         owner = require_of(c, principal, scope, kind, key)
         if owner is None and kind == "project" and not sees_all(principal):
             # Said here, and as soon as of one that is hidden: who measures the time learns no more than who reads.
-            raise _unknown(c, kind, key)
+            raise unknown(c, kind, key)
     return bool(things)
 
 
@@ -59,14 +59,6 @@ def require_of(c: Connection, principal: Principal, scope: Scope, kind: str, key
         return None
     with for_rights(c) as judged:
         owner = owners.owner_of(judged, kind, key)
-    require_as_owned(c, principal, scope, kind, key, owner)
-    return owner
-
-
-def require_as_owned(
-    c: Connection, principal: Principal, scope: Scope, kind: str, key: str, owner: Owner | None
-) -> None:
-    """The same of an object whose project was looked up."""
     if owner is not None:
         if not principal.may_in(scope, owner) and not principal.may_in(Scope.READ, owner):
             raise _unseen(c, principal, owner, kind, key)
@@ -75,6 +67,7 @@ def require_as_owned(
         raise _of_another_project(principal, kind, key)
     elif kind not in SHARED and is_of_replica(c):
         raise NotFound.of(kind, key)  # it was removed; the replica may still have it, and does not say whose it was
+    return owner
 
 
 def require_in(c: Connection, principal: Principal, scope: Scope, project_id: int) -> None:
@@ -102,7 +95,7 @@ def _unseen(c: Connection, principal: Principal, owner: Owner, kind: str, key: s
         return _of_another_project(principal, kind, key)
     if not owner.private:
         return Forbidden(f"{principal.name!r} has no role in that project")
-    return _unknown(c, kind, key)
+    return unknown(c, kind, key)
 
 
 def _of_another_project(principal: Principal, kind: str, key: str) -> Forbidden:
@@ -111,7 +104,8 @@ def _of_another_project(principal: Principal, kind: str, key: str) -> Forbidden:
     return Forbidden(f"token {principal.name!r} belongs to another project than {thing}")
 
 
-def _unknown(c: Connection, kind: str, key: str) -> NotFound:
+def unknown(c: Connection, kind: str, key: str) -> NotFound:
+    """The refusal of what does not exist, or is hidden from who asks."""
     with for_rights(c) as judged:
         return NotFound.of(kind, key, projects.slugs(judged, SHOWN) if kind == "project" else ())
 

@@ -26,7 +26,8 @@ log = logging.getLogger("tidemark.live")
 REMEMBERED = 2000  # events kept in the order they were heard, for pages that reconnect
 REPLICA_AGAIN_S = 0.02
 QUEUE_LENGTH = 1000  # a page further behind is cut off; it reconnects and catches up
-GATHER_S = 0.1  # after an event so long nothing is read: what comes meanwhile is read together
+GATHER_S = 0.01  # so long after an event the next ones are waited for: a delivery often has two
+REST_S = 0.1  # then so long nothing is read: what comes meanwhile is read together
 SWEEP_S = 5.0  # a page hears so late of an event that nobody gave notice of
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 # Sent only to the page of that run: lines of its log would drown everything else.
@@ -241,13 +242,16 @@ class Hub:
 
     async def _hear(self, connection: psycopg.AsyncConnection[Any], timeout_s: float) -> None:
         ids = [int(told.payload) async for told in connection.notifies(timeout=timeout_s, stop_after=1)]
+        if ids:
+            await asyncio.sleep(GATHER_S)
+            ids += [int(told.payload) async for told in connection.notifies(timeout=0)]
         if not self._streams:
             for event_id in ids:  # while results pour in and no page is open, reading each would be work for nobody
                 self._remember(event_id, None)
         elif ids:
             self._hand_out(await asyncio.to_thread(self._read, ids))
         if ids:
-            await asyncio.sleep(GATHER_S)
+            await asyncio.sleep(REST_S)
 
     def _hand_out(self, events: list[LiveEventRow]) -> None:
         for event in events:

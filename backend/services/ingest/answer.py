@@ -55,7 +55,7 @@ def answer_of(
 
 def stored_verdicts(c: Connection, run_id: str, branch_id: int | None) -> tuple[SeriesVerdict, ...]:
     """The verdicts of a run as stored; `branch_id` is the default branch of its project."""
-    rows = judgement_store.of_run(c, run_id)
+    rows = judgement_store.about_run(c, run_id)
     said = [judgement_store.said_by(row, row.commit) for row in rows]
     positions = {judgement.since_position for judgement in said if judgement.since_position is not None}
     shas = {} if branch_id is None else regression_store.shas_at(c, branch_id, positions)

@@ -1,45 +1,34 @@
-"""Check what a caller may deliver, and what it claims of a result: which worker measured it; of a workflow on GitHub,
+"""Check where a caller may deliver, and what it claims of a result: which worker measured it; of a workflow on GitHub,
 the commit, branch and pull request that its token speaks for."""
 
 from sqlalchemy import Connection
 
 from backend.contract import Run
 from backend.github.oidc import Workflow
-from backend.services.base.confine import require_as_owned, scope_of_deliverer, sees_all
+from backend.services.base.confine import require_of, scope_of_deliverer, sees_all, unknown
 from backend.services.base.errors import Forbidden
 from backend.services.base.principal import Principal, Scope
-from backend.store.base import owners
-from backend.store.base.owners import Owner
 from backend.store.ingest import claims as store
 from backend.store.ingest.claims import Known
 
 
 def check_project(c: Connection, slug: str, principal: Principal) -> None:
     """Refuse callers who may not deliver to this project. A new project begins with its first result."""
-    if not sees_all(principal):
-        _check_owner(c, slug, owners.owner_of(c, "project", slug), principal)
+    if sees_all(principal):
+        return
+    owner = require_of(c, principal, scope_of_deliverer(principal), "project", slug)
+    if owner is None and not principal.may(Scope.SUBMIT):
+        raise unknown(c, "project", slug)  # as of a project that is hidden from them
 
 
-def check_sender(c: Connection, run: Run, owner: Owner | None, principal: Principal) -> None:
-    """The same of the run's project, which is `owner`; and refuse a result that a workflow's token does not speak
-    for."""
-    if not sees_all(principal):
-        _check_owner(c, run.project, owner, principal)
-    if principal.workflow is not None:
-        _check_claims(c, run, principal, principal.workflow)
-
-
-def _check_owner(c: Connection, slug: str, owner: Owner | None, principal: Principal) -> None:
-    require_as_owned(c, principal, scope_of_deliverer(principal), "project", slug, owner)
-    if owner is None:
-        principal.require_everywhere(Scope.SUBMIT)
-
-
-def _check_claims(c: Connection, run: Run, principal: Principal, workflow: Workflow) -> None:
+def check_claims(c: Connection, run: Run, principal: Principal) -> None:
+    """Refuse a result that the workflow's token does not speak for. Tokens of ours are not meant here."""
+    if principal.workflow is None:
+        return
     known = store.known_of(c, run.project, run.commit, run.id)
     if known is None:
         return  # of no project: refused elsewhere
-    refused = why_not(workflow, run, known)
+    refused = why_not(principal.workflow, run, known)
     if refused is not None:
         raise Forbidden(f"{principal.name} may not deliver {run.commit[:12]}: {refused}")
 

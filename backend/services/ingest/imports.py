@@ -31,7 +31,7 @@ from backend.services.base.errors import InvalidContent, NotFound, ServiceError
 from backend.services.base.principal import Principal
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded
-from backend.services.ingest.claims import check_project
+from backend.services.ingest.claims import check_claims, check_project
 from backend.services.ingest.record import record_run
 from backend.services.judging.outcome import SeriesVerdict
 from backend.services.judging.together import RecordedTogether
@@ -222,6 +222,7 @@ class _Import:
 
     def _recorded(self, run: Run, fitting: Run, together: RecordedTogether | None = None) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
+        check_claims(self.c, run, self.principal)
         body = delivered_bytes(self.imported, run, self.data)
         return record_run(
             self.c,

@@ -21,7 +21,7 @@ from backend.services.base.principal import Principal
 from backend.services.base.projects import request_sync
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded, answer_of, stored_verdicts
-from backend.services.ingest.claims import check_sender, check_worker_name
+from backend.services.ingest.claims import check_project, check_worker_name
 from backend.services.ingest.measurements import counted_of, key_of, same_kind, values_of, wanted, without_samples
 from backend.services.ingest.requested import check_request, check_size
 from backend.services.judging.judging import Judged, Measured, judge_arrival
@@ -73,8 +73,8 @@ def record_run(
 ) -> Recorded:
     """Store a run where it belongs, judge it, and notify.
 
-    `principal` delivers it, and is refused where it may not. `raw` is the body it was parsed from, `document` the
-    parsed body, if available: its samples are removed. `finish` may commit with the last statements (`wire.commit`).
+    `principal` delivers it. `raw` is the body it was parsed from, `document` the parsed body, if available: its
+    samples are removed. `finish` may commit with the last statements (`wire.commit`).
     """
     check_size(run)
     delivery = _Delivery(
@@ -88,14 +88,15 @@ def record_run(
     with wire.ahead(c, *finding) as found:
         packed = store.pack_document(without_samples(run, orjson.loads(raw) if document is None else document))
     place = store.place_in(found.rows)
-    if principal is not None:
-        check_sender(c, run, place.owner, principal)
     if place.body_sha256 is not None:
         return _delivered_before(c, run, place, delivery.digest)
     check_request(run, place, lease)
     if principal is not None:
         check_worker_name(run.worker, place.worker_token_id, principal)
+    is_new_project = place.project_id is None
     place = _complete(c, delivery, place)
+    if is_new_project and principal is not None:  # or one that somebody made meanwhile, and that may be private
+        check_project(c, run.project, principal)
     # A mirrored repository describes its commits itself, and an import those of its file.
     if place.project_id is not None and not place.is_mirrored and together is None:
         placing.describe(c, place.project_id, run)

@@ -301,7 +301,7 @@ def _results(
     measured = store.measured(c, run.id, run.measured_at) if run.measured_at is not None else []
     series = {(row.result_index, row.measurement_index): row.series_id for row in measured}
     before = _values_before(c, previous)
-    judged = {row.series_id: row for row in judgements.of_run(c, run.id)}
+    judged = {row.series_id: row for row in judgements.about_run(c, run.id)}
     delivered = document.get("results") or []
     told = [delivered[row.number] if row.number < len(delivered) else {} for row in rows]
     return tuple(_result(row, said, series, before, judged) for row, said in zip(rows, told, strict=True))

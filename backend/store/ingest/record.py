@@ -14,7 +14,6 @@ from sqlalchemy import Connection, text
 
 from backend.contract import ResultStatus, Run
 from backend.store.base import wire
-from backend.store.base.owners import Owner
 from backend.store.ingest.packed import pack
 from backend.store.ingest.samples import COLUMNS, by_process, stored_counts
 
@@ -27,7 +26,6 @@ class RunPlace:
     """Where a run belongs, as far as the store knows it; None: not seen before."""
 
     project_id: int | None
-    private: bool | None
     default_branch: str | None
     policy: Mapping[str, Any] | None
     chosen_policy: Mapping[str, Any] | None
@@ -59,11 +57,6 @@ class RunPlace:
     holder: str | None
     """The worker that holds the run."""
 
-    @property
-    def owner(self) -> Owner | None:
-        """The project, as far as rights depend on it; None: there is no such project yet."""
-        return None if self.project_id is None else Owner(self.project_id, bool(self.private))
-
 
 # Results hold the positions together, a sync that moves commits alone: none is judged at a position that was just given
 # away. Then the run, whose deliveries take turns.
@@ -74,7 +67,7 @@ SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)
 _MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hashtext(:project))")
 POSITIONS_LOCK = "tidemark positions"
 _PLACE = """
-SELECT p.id AS project_id, p.private, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
+SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
        (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
        p.settings #> '{github,repository}' IS NOT NULL AS connected,
        t.id AS testbed_id, w.id AS worker_id, o.id AS worker_token_id, e.id AS environment_id, k.id AS commit_id,

@@ -191,19 +191,36 @@ def said_by(row: Any, commit: str) -> Judgement:
     )
 
 
-_OF_RUN = """
+_OF_RUNS = """
 SELECT j.*, s.benchmark, s.variant_key, s.metric, s.unit, s.direction, s.role, s.exact, k.sha AS commit
 FROM judgement j JOIN series s ON s.id = j.series_id JOIN commit k ON k.id = j.commit_id
-WHERE j.run_id = %(run)s AND j.superseded_at IS NULL
+WHERE j.run_id = ANY(%(runs)s::text[]) AND j.superseded_at IS NULL
   AND j.measured_at >= %(since)s AND j.measured_at < %(until)s
-ORDER BY j.series_id
+"""
+_OF_RUN = f"{_OF_RUNS} ORDER BY j.series_id"
+_OF_LATER_RUNS = f"{_OF_RUNS} AND j.branch_id IS NULL AND j.detail -> 'runs' ? %(run)s::text ORDER BY j.series_id"
+_OTHERS_OF_COMMIT = """
+SELECT o.id FROM run r JOIN run o ON o.commit_id = r.commit_id AND o.project_id = r.project_id AND o.id <> r.id
+WHERE r.id = %(run)s AND o.received_at IS NOT NULL
 """
 
 
 def of_run(c: Connection, run_id: str) -> wire.Rows:
     """The standing judgements of a run, each with its series' names."""
-    (rows,) = wire.send(c, (_OF_RUN, {"run": run_id, **period_of_runs(c, [run_id])._asdict()}))
+    (rows,) = wire.send(c, (_OF_RUN, {"runs": [run_id], **period_of_runs(c, [run_id])._asdict()}))
     return rows
+
+
+def about_run(c: Connection, run_id: str) -> list[Any]:
+    """The same, and where a later run of the commit became one point with this one, what is said of that point."""
+    rows = of_run(c, run_id)
+    (others,) = wire.send(c, (_OTHERS_OF_COMMIT, {"run": run_id}))
+    if not others:
+        return list(rows)
+    runs = [row.id for row in others]
+    later = (_OF_LATER_RUNS, {"run": run_id, "runs": runs, **period_of_runs(c, runs)._asdict()})
+    by_series = {row.series_id: row for row in [*wire.send(c, later)[0], *rows]}
+    return [by_series[series_id] for series_id in sorted(by_series)]
 
 
 _SUPERSEDE = """

@@ -13,6 +13,10 @@ def test_an_object_is_read() -> None:
     assert decoded(orjson.dumps(RUN)) == RUN
 
 
+def test_a_fraction_of_many_digits_is_read_as_what_it_is() -> None:
+    assert decoded(b'{"values":[0.0012345678901234567,1.0000000000000000001]}') is not None
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -24,6 +28,9 @@ def test_an_object_is_read() -> None:
         b'{"text": "\\ud800"}',
         b"\xff",
         b'{"value": 18446744073709551616}',
+        b'{"value":-18446744073709551616}',
+        b"[18446744073709551616]",
+        b'{"values":[1,\n18446744073709551616]}',
     ],
 )
 def test_what_is_no_object_is_left_to_the_contract_which_says_what_is_wrong(body: bytes) -> None:

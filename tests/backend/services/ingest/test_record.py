@@ -14,6 +14,7 @@ from backend.services.base.errors import Conflict, NotFound
 from backend.services.ingest.record import get_document, record_run
 from backend.services.judging.rejudging import rejudge_series
 from backend.services.queue.dispatch import lease_hash
+from backend.services.runs.view import load_run
 from tidemark.machine.processes import wait_until
 
 
@@ -117,6 +118,22 @@ def test_a_run_that_was_asked_for_must_be_that_run(loom: Any) -> None:
         loom.run(1, 100.0, id="ASKED-0001")
     assert loom.run(0, 100.0, id="ASKED-0001", suite="gpt").created
     assert loom.rows("SELECT state, kind FROM run WHERE id = 'ASKED-0001'") == [("done", "main")]
+
+
+def test_a_run_that_is_delivered_again_is_answered_with_what_is_said_of_its_commit(loom: Any) -> None:
+    loom.history([100.0] * 20 + [130.0] * 4)
+    at = loom.sha_of(23)
+    red = loom.deliver(first := loom.run_of(23, [loom.measurement("step_ms", 130.0, seed=23)], worker="box-01"))
+    assert not red.created and [(v.verdict, v.red) for v in red.verdicts] == [("regression", True)]
+    second = loom.run_of(23, [loom.measurement("step_ms", 131.0, seed=99)], id="RUN-SECOND", commit=at)
+    judged = loom.deliver(second)
+    assert judged.created and judged.verdicts[0].red
+    for again in (first, second):  # both are one point now, which the second brought
+        answer = loom.deliver(again)
+        assert not answer.created
+        assert [(v.metric, v.red, v.value) for v in answer.verdicts] == [("step_ms", True, judged.verdicts[0].value)]
+    shown = load_run(loom.connection, first["id"]).results[0].measurements[0]
+    assert (shown.verdict, shown.red) == ("regression", True)
 
 
 def test_a_lost_lease_brings_nothing_while_another_holds_the_run(loom: Any) -> None:
