@@ -223,6 +223,8 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
 
 def describe(view: SuiteView) -> str:
     """One sentence: the suite's status."""
+    if not view.standings:
+        return f"{view.suite}: no result on the default branch yet."
     gates = [each for each in view.standings if each.role == "gate"]
     slower = [each for each in gates if each.verdict == "regression"]
     name = view.benchmark or view.suite

@@ -97,11 +97,11 @@ class SuiteView:
 
 
 def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = None) -> SuiteView:
-    """One suite, or one benchmark of it."""
+    """One suite, or one benchmark of it; empty as long as the default branch has no result of it."""
     found = find_project(c, project)
     rows = store.standing(c, found.id, storable(suite), None, MAX_SERIES)
-    if not rows:
-        raise NotFound.of("suite", suite, store.names(c, found.id))
+    if not rows and suite not in (known := store.names(c, found.id)):
+        raise NotFound.of("suite", suite, known)
     benchmarks = sorted({row.benchmark for row in rows}, key=natural)
     if benchmark is not None and benchmark not in benchmarks:
         raise NotFound.of("benchmark", benchmark, benchmarks)
