@@ -224,7 +224,7 @@ def metric_row(it: SeriesStatus, same: Mapping[str, Any], gate: float) -> Metric
 def describe(view: SuiteView) -> str:
     """One sentence: the suite's status."""
     if not view.standings:
-        return f"{view.suite}: no result on the default branch yet."
+        return f"{view.suite}: nothing of it is judged on the default branch."
     gates = [each for each in view.standings if each.role == "gate"]
     slower = [each for each in gates if each.verdict == "regression"]
     name = view.benchmark or view.suite

@@ -215,14 +215,16 @@ def test_the_names_of_forty_rungs_do_not_run_into_each_other(own_site: Site, vis
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_suite_without_a_result_on_the_default_branch_says_so(own_site: Site, visit: Enter, tmp_path: Path) -> None:
+def test_a_suite_of_which_nothing_is_judged_on_the_default_branch_says_so(
+    own_site: Site, visit: Enter, tmp_path: Path
+) -> None:
     commits = history.make_repository(tmp_path / "size", 2)
     own_site.add_project("a/size", tmp_path / "size", commits)
     document = history.run_document("a/size", commits[1], "coll", metrics=("step_ms",))
     own_site.put({**document, "commit": "f" * 40, "parents": [], "branch": "topic"})
     page = visit(own_site).open("/suites/coll?project=a/size")
-    expect(page.locator("h1")).to_have_text("coll: no result on the default branch yet.")
-    expect(page.get_by_text("none of a commit of the default branch")).to_be_visible()
+    expect(page.locator("h1")).to_have_text("coll: nothing of it is judged on the default branch.")
+    expect(page.get_by_text("of another branch, of a commit that was not read")).to_be_visible()
     assert own_site.client.get("/suites/none?project=a/size", headers={"accept": "text/html"}).status_code == 404
 
 

@@ -66,23 +66,25 @@ class PageStream:
     def __init__(self, wanted: Subscription) -> None:
         self.wanted = wanted
         self._queue: asyncio.Queue[LiveEventRow | None] = asyncio.Queue()
+        self._begun_with: frozenset[int] = frozenset()
+        """Events that the page had from the first: they may be heard of once more."""
 
     def offer(self, event: LiveEventRow) -> bool:
         """False: the page is too far behind."""
-        if self.wanted.matches(event):
+        if self.wanted.matches(event) and event.id not in self._begun_with:
             if self._queue.qsize() >= QUEUE_LENGTH:
                 return False
             self._queue.put_nowait(event)
         return True
 
-    def begin_with(self, missed: list[LiveEventRow]) -> None:
-        """Put what the page missed before what was offered since the stream was opened."""
+    def begin_with(self, last_seen: int, missed: list[LiveEventRow]) -> None:
+        """Put what the page missed after event `last_seen` before what was offered since the stream was opened."""
         offered = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-        known = {event.id for event in missed}
         for event in missed:
             self.offer(event)
+        self._begun_with = frozenset({last_seen, *(event.id for event in missed)})
         for later in offered:
-            if later is None or later.id not in known:
+            if later is None or later.id not in self._begun_with:
                 self._queue.put_nowait(later)
 
     def end(self) -> None:
@@ -142,7 +144,7 @@ class Hub:
                 with contextlib.suppress(SQLAlchemyError):  # the database is away, and what it has will come then
                     self._begin_after(await asyncio.to_thread(self._read_newest))
             if last_seen is not None:
-                stream.begin_with(await self._missed(last_seen))
+                stream.begin_with(last_seen, await self._missed(last_seen))
             if self.closed:
                 stream.end()
             yield stream

@@ -95,6 +95,7 @@ class RunMetric:
     high: float | None = None
     baseline: float | None = None
     regression_id: int | None = None
+    pooled_runs: int = 1  # runs of this commit of which the verdict is: the processes of all are one point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +381,7 @@ def _measured(said: Mapping[str, Any], series_id: int | None, before: float | No
         high=judged.change_high,
         baseline=judged.baseline,
         regression_id=judged.regression_id,
+        pooled_runs=len(judged.detail.get("runs", ())) or 1,
     )
 
 

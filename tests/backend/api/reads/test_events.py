@@ -131,6 +131,17 @@ def test_a_page_misses_nothing_between_its_making_and_its_stream(live_server: An
         assert opened.next().id == meanwhile
 
 
+def test_a_page_that_opens_before_its_events_are_heard_gets_each_once(live_server: Any) -> None:
+    with page(live_server) as other:
+        publish(live_server, "run", run_id="first")
+        assert other.next().data["run_id"] == "first"  # now the hub rests for a moment
+        seen, missed = (publish(live_server, "run", run_id=name) for name in ("seen", "missed"))
+        with page(live_server, f"?after={seen}") as opened:
+            last = publish(live_server, "run", run_id="last")
+            assert [opened.next().id, opened.next().id] == [missed, last]
+            assert [other.next().id for _ in range(3)] == [seen, missed, last]
+
+
 def test_what_happens_while_a_page_that_comes_back_is_served_is_not_lost(
     live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

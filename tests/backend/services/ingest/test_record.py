@@ -133,7 +133,7 @@ def test_a_run_that_is_delivered_again_is_answered_with_what_is_said_of_its_comm
         assert not answer.created
         assert [(v.metric, v.red, v.value) for v in answer.verdicts] == [("step_ms", True, judged.verdicts[0].value)]
     shown = load_run(loom.connection, first["id"]).results[0].measurements[0]
-    assert (shown.verdict, shown.red) == ("regression", True)
+    assert (shown.verdict, shown.red, shown.pooled_runs) == ("regression", True, 2)
 
 
 def test_a_lost_lease_brings_nothing_while_another_holds_the_run(loom: Any) -> None:
