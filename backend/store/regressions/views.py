@@ -167,11 +167,13 @@ _MEDIANS = """SELECT u.id, percentile_cont(0.5) WITHIN GROUP (ORDER BY j.value) 
 _MEDIANS_BEFORE = text(_MEDIANS.format(order="DESC"))
 _MEDIANS_AFTER = text(_MEDIANS.format(order=""))
 PHASE_POINTS = 5
+# The commit by itself: of a join PostgreSQL knows only how many runs a project has on average, and would read all runs of
+# one that has far more.
 _SPEC = text(
     """SELECT r.spec, p.repository_url
-       FROM run r JOIN commit k ON k.id = r.commit_id JOIN project p ON p.id = r.project_id
-       WHERE k.sha = :sha AND r.project_id = :project AND r.suite = :suite AND r.testbed_id = :testbed
-         AND r.session_id IS NULL
+       FROM run r JOIN project p ON p.id = r.project_id
+       WHERE r.commit_id = (SELECT id FROM commit WHERE project_id = :project AND sha = :sha)
+         AND r.project_id = :project AND r.suite = :suite AND r.testbed_id = :testbed AND r.session_id IS NULL
        ORDER BY r.requested_at DESC LIMIT 1"""
 )
 
