@@ -167,8 +167,8 @@ _MEDIANS = """SELECT u.id, percentile_cont(0.5) WITHIN GROUP (ORDER BY j.value) 
 _MEDIANS_BEFORE = text(_MEDIANS.format(order="DESC"))
 _MEDIANS_AFTER = text(_MEDIANS.format(order=""))
 PHASE_POINTS = 5
-# The commit by itself: of a join PostgreSQL knows only how many runs a project has on average, and would read all runs of
-# one that has far more.
+# The commit by itself: of a join PostgreSQL knows only how many runs a project has on average, and would read all those
+# of one that has far more.
 _SPEC = text(
     """SELECT r.spec, p.repository_url
        FROM run r JOIN project p ON p.id = r.project_id
