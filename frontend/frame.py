@@ -19,7 +19,7 @@ from backend.services.base.principal import Principal, Scope, Via
 from backend.services.base.reads import SAFE_METHODS, Reads, may_lag
 from backend.services.policy.resolve import policy_book
 from backend.services.reports import overview
-from backend.store.reports.overview import Project
+from backend.store.reports.overview import KnownProject, Project
 from frontend import numbers
 from frontend.links import Here
 from frontend.render import forget, html_response, refusal_of, render
@@ -121,15 +121,23 @@ class Visit:
     here: Here
     now: datetime
     config: ServiceConfig
-    projects: tuple[Project, ...]
+    projects: tuple[KnownProject, ...]
 
     def project(self, asked: str | None = None) -> str | None:
         """The requested project, else the one that was last active."""
         wanted = asked or self.here.get("project")
         if wanted:
             return wanted
-        newest = max(self.projects, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
-        return newest.slug if newest is not None else None
+        if len(self.projects) < 2:
+            return self.projects[0].slug if self.projects else None
+        listed = overview.list_projects(self.c, only={each.id for each in self.projects})
+        newest = max(listed, key=lambda each: (each.last_result_at or LONG_AGO, each.created_at), default=None)
+        return None if newest is None else newest.slug
+
+    def summary(self, project: str | None) -> Project | None:
+        """What is open and waiting in it, and when it had a result; None: they see no such project."""
+        mine = next((each for each in self.projects if each.slug == project), None)
+        return None if mine is None else overview.summary_of(self.c, mine.id)
 
     @property
     def shown_projects(self) -> frozenset[str] | None:
@@ -195,7 +203,7 @@ class Visit:
         return next((each.repository_url for each in self.projects if each.slug == project), None)
 
     def frame(self, project: str | None, path: str = "/board") -> Frame:
-        mine = next((each for each in self.projects if each.slug == project), None)
+        mine = self.summary(project)
         session = self.request.cookies.get(access.SESSION_COOKIE)
         signed_in = self.principal.via is Via.SESSION
         here = (
@@ -277,7 +285,7 @@ def _visit(request: Request, c: Connection, principal: Principal) -> Visit:
         here=here,
         now=datetime.now(UTC),
         config=config,
-        projects=overview.list_projects(c, only=visible_projects(c, principal)),
+        projects=overview.known_projects(c, only=visible_projects(c, principal)),
     )
 
 

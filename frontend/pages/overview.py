@@ -82,9 +82,9 @@ class RegressionSection:
 def overview_page(visit: Visiting) -> Response:
     """How the project is doing; or, until the first result is there, the steps towards it."""
     project, here = visit.project(), visit.here
-    mine = next((each for each in visit.projects if each.slug == project), None)
     if project is None:
         return first_run_page(visit, None, None)
+    mine = visit.summary(project)
     if mine is not None and mine.last_result_at is None:
         return RedirectResponse(here.page("/board", project=project), status_code=303)  # the steps to a first result
     query = query_of(here, project)

@@ -14,7 +14,7 @@ from backend.services.base.errors import NotFound
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import find_project, storable
 from backend.store.reports import overview as store
-from backend.store.reports.overview import FirstRunRow, Project, WorkerRow, WorkerRun
+from backend.store.reports.overview import FirstRunRow, KnownProject, Project, WorkerRow, WorkerRun
 
 WORKER_LIVE_S = 45
 RECENT = timedelta(days=7)
@@ -131,11 +131,21 @@ def list_projects(c: Connection, *, only: Collection[int] | None = None) -> tupl
     return tuple(row for row in store.projects(c) if only is None or row.id in only)
 
 
+def known_projects(c: Connection, *, only: Collection[int] | None = None) -> tuple[KnownProject, ...]:
+    """The same as far as a menu needs them: reads no run and no regression."""
+    return tuple(row for row in store.known_projects(c) if only is None or row.id in only)
+
+
+def summary_of(c: Connection, project_id: int) -> Project | None:
+    """One project; None: it was just removed."""
+    return next(iter(store.projects(c, project_id)), None)
+
+
 def first_run(c: Connection, project: str, *, now: datetime | None = None, live_s: int = WORKER_LIVE_S) -> FirstRun:
     """Steps to the first result: which are done, which are missing."""
     found = find_project(c, project)
     row = store.first_run(c, found.id)
-    summary = next(item for item in store.projects(c) if item.id == found.id)
+    summary = summary_of(c, found.id)
     wanted = set(row.wanted_testbeds)
     live = [
         worker
@@ -143,7 +153,10 @@ def first_run(c: Connection, project: str, *, now: datetime | None = None, live_
         if worker.state is not WorkerState.GONE and (not wanted or worker.testbed in wanted)
     ]
     return FirstRun(
-        project=found.slug, worker=live[0].name if live else None, sync_error=summary.sync_error, so_far=row
+        project=found.slug,
+        worker=live[0].name if live else None,
+        sync_error=summary.sync_error if summary else None,
+        so_far=row,
     )
 
 

@@ -30,6 +30,16 @@ class Project:
     last_result_at: datetime | None
 
 
+class KnownProject(NamedTuple):
+    """A project as every page needs it of all of them: nothing that its runs or regressions must be read for."""
+
+    id: int
+    slug: str
+    repository_url: str | None
+    private: bool
+    created_at: datetime
+
+
 class FirstRunRow(NamedTuple):
     """What a project has had so far of commits, runs and results."""
 
@@ -96,6 +106,7 @@ class SilentRow(NamedTuple):
     waiting: int
 
 
+_KNOWN = "SELECT id, slug, repository_url, private, created_at FROM project ORDER BY slug"
 _PROJECTS = """
 SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.private, p.created_at, p.synced_at,
   p.sync_error,
@@ -111,6 +122,7 @@ FROM project p CROSS JOIN LATERAL (
     count(*) FILTER (WHERE state = 'suspect') AS suspects
   FROM regression
   WHERE project_id = p.id AND state IN ('suspect', 'confirmed', 'acknowledged')) AS g
+WHERE %(project)s::int4 IS NULL OR p.id = %(project)s
 ORDER BY p.slug
 """
 _FIRST_RUN = text(
@@ -184,8 +196,14 @@ _COUNTS = text(
 )
 
 
-def projects(c: Connection) -> list[Project]:
-    (rows,) = wire.send(c, (_PROJECTS, {}))
+def known_projects(c: Connection) -> list[KnownProject]:
+    (rows,) = wire.send(c, (_KNOWN, {}))
+    return [KnownProject._make(row) for row in rows]
+
+
+def projects(c: Connection, project_id: int | None = None) -> list[Project]:
+    """All of them, or this one."""
+    (rows,) = wire.send(c, (_PROJECTS, {"project": project_id}))
     return [Project(*row) for row in rows]
 
 
