@@ -228,6 +228,21 @@ def test_a_suite_of_which_nothing_is_judged_on_the_default_branch_says_so(
     assert own_site.client.get("/suites/none?project=a/size", headers={"accept": "text/html"}).status_code == 404
 
 
+def test_without_a_project_in_the_address_the_one_with_the_newest_result_is_shown(
+    own_site: Site, tmp_path: Path
+) -> None:
+    commits = history.make_repository(tmp_path / "size", 2)
+    for slug in ("a/one", "b/two", "c/three"):
+        own_site.add_project(slug, tmp_path / "size", commits)
+    for slug in ("b/two", "a/one"):
+        own_site.put(history.run_document(slug, commits[0], "coll", metrics=("step_ms",)))
+    page = own_site.client.get("/board", headers={"accept": "text/html"}, follow_redirects=True).text
+    assert re.findall(r"<option selected>([^<]+)", page)[:1] == ["a/one"]
+    own_site.put(history.run_document("b/two", commits[1], "coll", metrics=("step_ms",)))
+    page = own_site.client.get("/board", headers={"accept": "text/html"}, follow_redirects=True).text
+    assert re.findall(r"<option selected>([^<]+)", page)[:1] == ["b/two"]
+
+
 def test_what_is_no_static_file_is_called_by_its_name(loom: Site) -> None:
     answer = httpx.get(f"{loom.url}/static/none.js", follow_redirects=True)
     assert answer.status_code == 404 and "'/static/none.js'" in answer.text

@@ -97,7 +97,7 @@ class SuiteView:
 
 
 def load_suite(c: Connection, project: str, suite: str, benchmark: str | None = None) -> SuiteView:
-    """One suite, or one benchmark of it; empty as long as the default branch has no result of it."""
+    """One suite, or one benchmark of it; empty where nothing of it is judged on the default branch."""
     found = find_project(c, project)
     rows = store.standing(c, found.id, storable(suite), None, MAX_SERIES)
     if not rows and suite not in (known := store.names(c, found.id)):

@@ -37,7 +37,6 @@ class KnownProject(NamedTuple):
     slug: str
     repository_url: str | None
     private: bool
-    created_at: datetime
 
 
 class FirstRunRow(NamedTuple):
@@ -106,7 +105,7 @@ class SilentRow(NamedTuple):
     waiting: int
 
 
-_KNOWN = "SELECT id, slug, repository_url, private, created_at FROM project ORDER BY slug"
+_KNOWN = "SELECT id, slug, repository_url, private FROM project ORDER BY slug"
 _PROJECTS = """
 SELECT p.id, p.slug, p.repository_url, p.default_branch, p.trusted, p.private, p.created_at, p.synced_at,
   p.sync_error,

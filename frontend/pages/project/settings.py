@@ -42,7 +42,6 @@ def render_settings(
         project=slug,
         path="/settings",
         row=project,
-        listed=visit.summary(slug),
         webhook=f"{base}/api/v1/webhooks/github",
         has_secret=bool(visit.config.github_webhook_secret),
         policy=policy or _policy_panel(visit, project),

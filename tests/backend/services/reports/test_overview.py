@@ -12,9 +12,11 @@ from backend.services.queue.view import queue
 from backend.services.reports.overview import (
     WorkerState,
     first_run,
+    known_projects,
     list_projects,
     load_worker,
     load_workers,
+    summary_of,
 )
 from backend.services.reports.search import HitKind, search
 
@@ -36,6 +38,17 @@ def test_projects_are_listed_with_what_needs_people(history: Any) -> None:
     assert (project.open_regressions, project.suspects) == (0, 0) and project.last_result_at is not None
     history.execute("UPDATE regression SET state = 'confirmed'")
     assert list_projects(history.connection)[0].unowned == 1
+
+
+def test_one_project_is_read_as_it_stands_in_the_list(history: Any) -> None:
+    history.execute("INSERT INTO project (slug) VALUES ('aaa/first'), ('zzz/last')")
+    listed = list_projects(history.connection)
+    assert [each.slug for each in listed] == ["aaa/first", PROJECT, "zzz/last"]
+    assert [summary_of(history.connection, each.id) for each in listed] == list(listed)
+    assert [each.slug for each in known_projects(history.connection)] == [each.slug for each in listed]
+    mine = known_projects(history.connection, only={listed[1].id})
+    assert [(each.id, each.slug) for each in mine] == [(listed[1].id, PROJECT)]
+    assert summary_of(history.connection, 2**31 - 1) is None
 
 
 def test_the_way_to_a_first_result_ticks_itself_off(history: Any) -> None:
