@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -87,8 +87,9 @@ def is_new(url: str) -> bool:
         engine.dispose()
 
 
-def make_ready(url: str) -> None:
-    """Makes the database if the server has none of that name, and brings its schema up to date."""
+def make_ready(url: str, begins: Callable[[str], None] = lambda migration: None) -> None:
+    """Makes the database if the server has none of that name, and brings its schema up to date. `begins` is told of
+    each migration of what is stored there: one may take minutes."""
     from sqlalchemy import create_engine, make_url, text
     from sqlalchemy.exc import OperationalError
 
@@ -108,7 +109,7 @@ def make_ready(url: str) -> None:
                 connection.execute(text(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'UTF8'"))
             administration.dispose()
         try:
-            schema.upgrade_while_in_use(engine)
+            schema.upgrade_while_in_use(engine, begins)
         except schema.SetTooLow as found:
             raise Refusal(str(found)) from None
         except schema.LockHeld as held:

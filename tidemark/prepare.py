@@ -1,15 +1,17 @@
 """Steps of `tidemark up` once the database runs: schema, tokens, sign-in links, the demo project.
 
 A process of its own, because it imports what the supervisor (one thread, small) must not carry. It is told what to do
-by its environment and answers with one JSON object.
+by its environment; it tells of what may take minutes, line by line, and answers with one JSON object.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from sqlalchemy import Engine
 
@@ -35,10 +37,10 @@ class Prepared:
     demo: str | None  # the demo project, when there is one
 
 
-def prepare(settings: Settings, *, with_demo: bool) -> Prepared:
+def prepare(settings: Settings, *, with_demo: bool, say: Callable[[str], None]) -> Prepared:
     """Brings a database and a data directory to where the service can start."""
     config = service_config(settings)
-    database.make_ready(config.direct_database_url or config.database_url)
+    database.make_ready(config.direct_database_url or config.database_url, begins=say)
     data = DataDirectory(settings.data_dir)
     engine = make_engine(config, connections=1)
     fresh = data.read_private(ADMIN_TOKEN) is None
@@ -78,12 +80,13 @@ def _demo_project(engine: Engine, config: ServiceConfig) -> str | None:
 
 def main() -> None:
     spare_the_collector()
-    try:
-        prepared = prepare(read_settings(), with_demo="TIDEMARK_PREPARE_DEMO" in os.environ)
-    except Refusal as refusal:
-        raise SystemExit(str(refusal)) from None
-    with os.fdopen(int(os.environ["TIDEMARK_RESULT_FD"]), "w") as answer:
-        json.dump(asdict(prepared), answer)
+    with os.fdopen(int(os.environ["TIDEMARK_RESULT_FD"]), "w") as told:
+        say = partial(print, file=told, flush=True)
+        try:
+            prepared = prepare(read_settings(), with_demo="TIDEMARK_PREPARE_DEMO" in os.environ, say=say)
+        except Refusal as refusal:
+            raise SystemExit(str(refusal)) from None
+        json.dump(asdict(prepared), told)
 
 
 if __name__ == "__main__":

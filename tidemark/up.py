@@ -120,7 +120,8 @@ def _start_all(
                 **servers.environment(),
                 **({"TIDEMARK_PREPARE_DEMO": "1"} if demo and missing is None else {}),
             },
-        )
+        ),
+        say=lambda line: say(f"  {'database':<9} {line}"),
     )
     prepared = json.loads(answer)
     say(f"  {'database':<9} up to date after {time.monotonic() - began:.1f} s")

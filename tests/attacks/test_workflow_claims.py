@@ -115,7 +115,8 @@ def test_a_result_puts_no_commit_onto_a_branch_whoever_delivers_it(server: LiveS
     """With a token of ours too: only the repository says what is on main. The run that comes early waits beside it."""
     with server.client("write") as ci, server.engine.connect() as c:
         run = run_document(0, project="northsea/loom", commit=STRANGE, parents=[HEAD])
-        assert ci.put(f"/api/v1/runs/{run['id']}", json=run).status_code == 201
+        answer = ci.put(f"/api/v1/runs/{run['id']}", json=run)
+        assert answer.status_code == 201 and "does not have commit eeeeeeeeeeee" in answer.json()["warnings"][0]
         placed = "SELECT b.name FROM branch_commit JOIN branch b ON b.id = branch_id JOIN commit k ON k.id = commit_id"
         assert c.scalars(text(f"{placed} WHERE k.sha = '{STRANGE}'")).all() == ["main (not read yet)"]
         assert c.scalar(text("SELECT sync_requested_at FROM project WHERE slug = 'northsea/loom'")) is not None

@@ -65,7 +65,8 @@ def test_a_backup_holds_everything_and_replaces_everything(database: str, tmp_pa
     file = tmp_path / "backup"
     told(database, "db", "backup", str(file))
     told(database, "token", "create", "--name", "after", "--scope", "read")
-    assert "This replaces everything" in told(database, "db", "restore", str(file), status=1)
+    refused = told(database, "db", "restore", str(file), status=1)
+    assert "This replaces everything" in refused and "--yes goes on without asking" in refused
     assert len(json.loads(told(database, "token", "list", "--json"))) == 2
     assert told(database, "db", "restore", str(file), "--yes") == f"restored from {file}\n"
     assert [row["name"] for row in json.loads(told(database, "token", "list", "--json"))] == ["before"]

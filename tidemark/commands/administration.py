@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,16 @@ from tidemark.refusal import Refusal
 project_app = commands("project", "Projects: what is watched.")
 token_app = commands("token", "Tokens: who may use the API.")
 db_app = commands("db", "The database: migrate, back up, restore.")
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    """The answer of a person. Refuses where none is there to give it."""
+    try:
+        return ask()
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise Refusal("nobody is here to confirm this; --yes goes on without asking") from None
 
 
 @project_app.command("add")
@@ -67,7 +79,7 @@ def project_remove(
 
     service = remote.service(url, token)
     say(people.describe_contents(people.contents(service, project)))
-    if not yes and typer.prompt("This cannot be undone. Type its name to continue") != project:
+    if not yes and _asked(lambda: typer.prompt("This cannot be undone. Type its name to continue")) != project:
         raise Refusal(f"that is not its name; {project} was not removed")
     people.remove_project(service, project)
     say(f"{project} is removed")
@@ -133,7 +145,7 @@ def db_upgrade(data_dir: DataDir = None) -> None:
     from tidemark.settings import read_settings
 
     with database.database_url(read_settings(data_dir=data_dir)) as url:
-        database.make_ready(url)
+        database.make_ready(url, begins=say)
     print("the database is up to date")
 
 
@@ -175,9 +187,10 @@ def db_restore(
         raise Refusal(f"{file} does not exist")
     database.check_backup(file)
     with database.database_url(read_settings(data_dir=data_dir), exclusive=True, make=True) as url:
-        if not yes and not database.is_new(url):
-            typer.confirm("This replaces everything in the database. Go on?", abort=True, err=True)
-        database.make_ready(url)
+        question = "This replaces everything in the database. Go on?"
+        if not yes and not database.is_new(url) and not _asked(lambda: typer.confirm(question, err=True)):
+            raise typer.Abort
+        database.make_ready(url, begins=say)
         database.restore(url, file)
-        database.make_ready(url)
+        database.make_ready(url, begins=say)
     print(f"restored from {file}")

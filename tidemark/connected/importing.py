@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from backend.contract import Run
 from backend.importers import (
@@ -111,6 +112,7 @@ class Report:
     reasons: tuple[SkipReason, ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     verdicts: dict[str, int]
 
     @property
@@ -240,11 +242,13 @@ class _Tally:
     records_there: int = 0
     left_out: list[LeftOut] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
-    def take(self, outcome: str, summary: Mapping[str, int]) -> None:
+    def take(self, outcome: str, said: Mapping[str, Any]) -> None:
         self.stored += outcome in NEW
         self.duplicates += outcome == "duplicate"
-        for word, count in summary.items():
+        self.warnings += said.get("warnings", ())
+        for word, count in said.get("summary", {}).items():
             self.verdicts[word] = self.verdicts.get(word, 0) + (count if outcome in NEW else 0)
 
     def refuse(self, run: Run, why: str) -> None:
@@ -276,14 +280,14 @@ def _deliver_part(part: Sequence[Delivery], service: Service, told: _Tally, *, d
             told.refuse(item.run, str(refusal))
             told.left_out += [LeftOut(item.run.id, str(refusal))] * item.records
             return
-        told.take("stored" if is_new else "duplicate", answer.get("summary", {}))
+        told.take("stored" if is_new else "duplicate", answer)
         told.records_there += 0 if is_new else item.records
         return
     answer = service.import_runs(part[0].run.project, [item.body for item in part], dry_run=dry_run)
     items = {item.run.id: item for item in part}
     for said in answer["runs"]:
         item = items[said["run_id"]]
-        told.take(said["outcome"], said["summary"])
+        told.take(said["outcome"], said)
         if said["outcome"] == "refused":
             told.refuse(item.run, said["error"])
     told.records_there += answer["records"]["duplicate"]
@@ -322,6 +326,7 @@ def _report(found: FoundRuns, told: _Tally) -> Report:
         reasons=reasons(problems),
         problems=tuple(map(str, problems)),
         notes=tuple(found.notes),
+        warnings=tuple(dict.fromkeys(told.warnings)),
         verdicts=told.verdicts,
     )
 
@@ -344,8 +349,15 @@ def describe(report: Report, found: FoundRuns, *, dry_run: bool) -> str:
         counted = sorted(report.verdicts.items(), key=lambda item: (-item[1], item[0]))
         lines.append("  verdicts: " + ", ".join(f"{count} {word}" for word, count in counted))
     lines += [f"  assumed: {note}" for note in report.notes]
+    lines += _warnings(report.warnings)
     lines += _refusals(report.refused)
     return "\n".join([*lines, *_table(report, stored)])
+
+
+def _warnings(warnings: Sequence[str]) -> list[str]:
+    shown = [f"  warning: {warning}" for warning in warnings[:SHOWN_PROBLEMS]]
+    more = len(warnings) - SHOWN_PROBLEMS
+    return [*shown, f"  … and {more} more warnings (--json lists all)"] if more > 0 else shown
 
 
 def _table(report: Report, stored: str) -> list[str]:

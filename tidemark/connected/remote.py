@@ -218,6 +218,7 @@ def describe_verdicts(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {verdict.get('verdict', ''):<13}{change:>9}  {name}  {place}")
     if not verdicts:
         lines.append("  nothing in it is judged")
+    lines += [f"  warning: {warning}" for warning in answer.get("warnings", ())]
     return "\n".join(lines)
 
 
@@ -333,7 +334,8 @@ def describe_policy(answer: Mapping[str, Any]) -> str:
     for where, title in (("declared", "by tidemark.toml"), ("chosen", "chosen")):
         if answer[where]:
             lines.append(f"{title}: {json.dumps(answer[where])}")
-    lines.append(f"{answer['points_per_week']} points of gate metrics were judged in a week")
+    if answer["points_per_week"]:  # counted once a day
+        lines.append(f"{answer['points_per_week']} points of gate metrics were judged in a week")
     lines += [
         f"{version['at'][:16]}  policy {version['version']} by {version['by']}: {json.dumps(version['chosen'])} chosen"
         for version in answer.get("versions", ())[:VERSIONS_SHOWN]

@@ -138,10 +138,13 @@ class Supervisor:
             time.sleep(0.02)
         return time.monotonic() - began
 
-    def run_once(self, command: ServiceCommand, *, timeout_s: float = 120.0) -> str:
-        """Runs a command to its end and returns what it wrote to the pipe given as TIDEMARK_RESULT_FD."""
+    def run_once(self, command: ServiceCommand, say: Callable[[str], None]) -> str:
+        """Runs a command to its end, however long it takes. To the pipe given as TIDEMARK_RESULT_FD it writes lines, of
+        which `say` is told as they come, and last, without an end of line, its result."""
         reader, writer = os.pipe()
-        with os.fdopen(reader, "rb") as answer:
+        os.set_blocking(reader, False)
+        result = b""
+        with os.fdopen(reader, "rb") as written:
             with self._log(command.name) as output:
                 child = processes.start(
                     command.arguments,
@@ -150,17 +153,21 @@ class Supervisor:
                     pass_fds=(writer,),
                 )
             os.close(writer)
-            deadline = time.monotonic() + timeout_s
-            while child.poll() is None:
-                if self._stopping or time.monotonic() > deadline:
+            is_over = False
+            while not is_over:
+                time.sleep(0.02)
+                is_over = _is_over(child)
+                *lines, result = (result + (written.read() or b"")).split(b"\n")
+                for line in lines:
+                    say(line.decode())
+                if self._stopping and not is_over:
                     child.kill()
                     child.wait()
-                time.sleep(0.02)
             self.check_stop()
             if child.returncode != 0:
                 code = processes.describe_exit(child.returncode)
                 raise Refusal(f"{command.name} failed ({code}){self._last_words(command)}")
-            return answer.read().decode()
+        return result.decode()
 
     def check_stop(self) -> None:
         """Ends a start that the person has cancelled."""

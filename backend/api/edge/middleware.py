@@ -25,7 +25,15 @@ from backend.api.admission import Lane, Lanes
 from backend.api.edge.incoming import HEAVY_BYTES, SMALL_BYTES, IncomingBody
 from backend.api.edge.rates import Rates
 from backend.api.metrics import Metrics
-from backend.api.problems import UNEXPECTED, ProblemDocument, answer, of_database_error, of_http_error, of_service_error
+from backend.api.problems import (
+    SLUGS,
+    UNEXPECTED,
+    ProblemDocument,
+    answer,
+    of_database_error,
+    of_http_error,
+    of_service_error,
+)
 from backend.contract import MAX_BODY_BYTES
 from backend.services.base.config import MIB, ServiceConfig
 from backend.services.base.errors import ServiceError, TooLarge, Unauthenticated, shown
@@ -39,6 +47,7 @@ SMALL_BODY_BYTES = 1 * MIB
 LOGGED_FROM = 400
 HUNG_UP = 499  # never sent: who asked was gone before the whole request was here
 WEBHOOK = "/api/v1/webhooks/github"
+IMPORT = "/api/v1/import/"
 HEALTH = frozenset({"/healthz", "/readyz"})
 HSTS = "max-age=31536000"
 EVENTS_BODY_BYTES = 4 * MIB  # 200 lines of 4 kB, several of them
@@ -65,7 +74,7 @@ def body_limit(method: str, path: str, config: ServiceConfig) -> int:
         return config.max_webhook_bytes
     if method == "PUT" and path.startswith("/api/v1/runs/"):
         return config.max_body_bytes if "/artifacts/" in path else min(config.max_body_bytes, MAX_BODY_BYTES)
-    if path.startswith("/api/v1/import/"):
+    if path.startswith(IMPORT):
         return min(config.max_body_bytes, MAX_BODY_BYTES)
     if path.startswith("/api/v1/runs/") and path.endswith("/events"):
         return EVENTS_BODY_BYTES
@@ -222,6 +231,9 @@ class Edge:
                 title="This service does not answer to that name",
                 detail=f"Host {shown(host)} is not among the allowed hosts; TIDEMARK_ALLOWED_HOSTS names them",
             )
+        encoding = headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity" and not scope["path"].startswith(IMPORT):  # which unpacks what it is given
+            return _compressed(encoding)
         length = headers.get("content-length", "")
         limit = body_limit(scope["method"], scope["path"], self.config)
         if length.isdigit() and int(length) > limit:
@@ -238,6 +250,19 @@ class Edge:
                 headers={"Retry-After": str(wait_s)},
             )
         return None
+
+
+def _compressed(encoding: str) -> ProblemDocument:
+    """Refuse a body that would have to be unpacked: nobody knows how large it becomes."""
+    return _closing(
+        ProblemDocument(
+            status=415,
+            slug=SLUGS[415],
+            title="A compressed body is not accepted here",
+            detail=f"Content-Encoding is {shown(encoding)}; accepted: the body as it is, without that header",
+            headers={"Accept-Encoding": "identity"},
+        )
+    )
 
 
 def _of(error: Exception, scope: Scope) -> ProblemDocument:

@@ -69,7 +69,9 @@ def get(request: Request, run_id: RunId, c: Transaction, _: Reader, format: Form
     """
     if format is None:
         return Json(run_view.load_run(c, run_id))
-    return attachment(request, exports.export_run(ingest.get_document(c, run_id), exports.run_format(format)))
+    wanted = exports.run_format(format)
+    document = ingest.get_document(c, run_id)
+    return attachment(request, exports.export_run(document, ingest.received_at(c, run_id), wanted))
 
 
 @router.get("/runs/{run_id}/document", response_model=dict[str, Any])

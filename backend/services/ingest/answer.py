@@ -37,10 +37,18 @@ class Recorded:
     regressions: tuple[ChangedRegression, ...]
     summary: Mapping[str, int]
     """How many verdicts there are of each kind."""
+    warnings: tuple[str, ...]
+    """Sentences on what its sender may not have meant: a commit that the repository does not have, a new project."""
 
 
 def answer_of(
-    c: Connection, run: Run, verdicts: tuple[SeriesVerdict, ...], changed: Sequence[int], *, created: bool
+    c: Connection,
+    run: Run,
+    verdicts: tuple[SeriesVerdict, ...],
+    changed: Sequence[int],
+    *,
+    created: bool,
+    warnings: tuple[str, ...],
 ) -> Recorded:
     """The answer; `changed` are the regressions that the delivery may have changed."""
     return Recorded(
@@ -50,6 +58,7 @@ def answer_of(
         verdicts=verdicts,
         regressions=_regressions(c, run.id, verdicts, changed),
         summary=Counter(verdict.verdict for verdict in verdicts),
+        warnings=warnings,
     )
 
 

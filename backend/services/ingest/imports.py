@@ -76,6 +76,7 @@ class ImportedRun:
     outcome: ImportOutcome
     error: str | None = None
     summary: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
     changed: tuple[SeriesVerdict, ...] = ()
     regressions: tuple[int, ...] = ()
 
@@ -373,6 +374,7 @@ def _imported(
         outcome=outcome,
         error=error,
         summary={} if recorded is None else recorded.summary,
+        warnings=() if recorded is None else recorded.warnings,
         changed=tuple(verdict for verdict in verdicts if verdict.verdict in REPORTED),
         regressions=() if recorded is None else tuple(told.id for told in recorded.regressions),
     )

@@ -18,7 +18,7 @@ from backend.contract import Invalid, Run, RunStatus, parse_run, variant_key
 from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal
-from backend.services.base.projects import request_sync
+from backend.services.base.projects import beside, request_sync
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded, answer_of, stored_verdicts
 from backend.services.ingest.claims import check_project, check_worker_name
@@ -42,8 +42,6 @@ from backend.store.regressions import regressions as regression_store
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
 LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
-# Where results of the default branch wait whose commit was not read yet; git allows no such name.
-UNREAD = " (not read yet)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,8 @@ def record_run(
     arrival, series, columns = _arrive(c, delivery, place, packed, together)
     judged = _judge(c, arrival, series, columns)
     verdicts = stored_verdicts(c, run.id, arrival.context.branch_id) if judged.restated else judged.verdicts
-    recorded = answer_of(c, run, verdicts, judged.regressions, created=True)
+    warnings = _warnings(run, place, is_new_project=is_new_project)
+    recorded = answer_of(c, run, verdicts, judged.regressions, created=True, warnings=warnings)
     event, telling = _page_event(arrival, recorded.summary)
     # Its worker is idle now: the next run should reach it at once, not at the next tick.
     finish(c, [*judged.statements, *([want_statement(run.id)] if place.connected else []), event], [telling])
@@ -118,6 +117,11 @@ def get_document(c: Connection, run_id: str) -> dict[str, Any]:
     if document is None:
         raise NotFound.of("run", run_id)
     return document
+
+
+def received_at(c: Connection, run_id: str) -> datetime:
+    """When a delivered run arrived."""
+    return store.received_at(c, run_id)
 
 
 # --- may it come in --------------------------------------------------------------------------------------------------
@@ -138,7 +142,20 @@ def _delivered_before(c: Connection, run: Run, place: RunPlace, digest: bytes) -
         _refuse_other_content(c, run, place, digest)
     verdicts = stored_verdicts(c, run.id, place.default_branch_id)
     changed = regression_store.changed_at(c, run.project, place.received_at)
-    return answer_of(c, run, verdicts, changed, created=False)
+    return answer_of(c, run, verdicts, changed, created=False, warnings=_warnings(run, place))
+
+
+def _warnings(run: Run, place: RunPlace, *, is_new_project: bool = False) -> tuple[str, ...]:
+    """What its sender may not have meant."""
+    found = []
+    if is_new_project:
+        found.append(f"the project {run.project} did not exist before this run")
+    if place.is_mirrored and place.position is None and _is_of_default_branch(run, place):
+        found.append(
+            f"{place.default_branch} of the repository, as last read, does not have commit {run.commit[:12]}: "
+            "no board shows this run before it has"
+        )
+    return tuple(found)
 
 
 def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
@@ -202,18 +219,22 @@ class _Spot:
     base_position: int | None = None
 
 
+def _is_of_default_branch(run: Run, place: RunPlace) -> bool:
+    return run.pull_request is None and run.branch in (None, place.default_branch)
+
+
 def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spot | None:
     """None: the commit is to be the newest of the default branch."""
     project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
-    assert project_id is not None and default_branch_id is not None
+    assert project_id is not None and place.default_branch is not None and default_branch_id is not None
     if place.position is not None and commit_id is not None:
         return _Spot(commit_id, place.position)
     branch = run.branch or f"pull/{run.pull_request}"
-    if run.pull_request is None and run.branch in (None, place.default_branch):
+    if _is_of_default_branch(run, place):
         if not place.is_mirrored:
             return None
         # A result does not put a commit onto a branch. It waits beside it until the repository says that it is there.
-        branch = f"{place.default_branch}{UNREAD}"
+        branch = beside(place.default_branch)
         request_sync(c, project_id, now)
     if commit_id is None:
         commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)

@@ -52,18 +52,20 @@ class Exported:
     parts: Iterable[bytes]
 
 
-def export_run(document: Mapping[str, Any], wanted: RunFormat) -> Exported:
-    """A delivered run in another format."""
+def export_run(document: Mapping[str, Any], received_at: datetime, wanted: RunFormat) -> Exported:
+    """A delivered run in another format. Those that need a time have that of its arrival, if it states none."""
     name = str(document["id"])
+    began = document.get("started_at") or document.get("finished_at") or received_at.isoformat()
+    dated = {**document, "started_at": began}
     match wanted:
         case RunFormat.RUN:
             whole = json.dumps(document, ensure_ascii=False).encode()
             return Exported("application/json", f"{name}.run.json", [whole])
         case RunFormat.MLLOG:
-            lines = (f"{MLLOG}{json.dumps(event)}\n".encode() for event in mllog_events(document))
+            lines = (f"{MLLOG}{json.dumps(event)}\n".encode() for event in mllog_events(dated))
             return Exported("text/plain; charset=utf-8", f"{name}.mllog", [b"".join(lines)])
         case RunFormat.V3:
-            records = json.dumps(list(v3_records(document))).encode()
+            records = json.dumps(list(v3_records(dated))).encode()
             return Exported("application/json", f"{name}.v3.json", [records])
         case _:
             return export_table(run_table(document), TableFormat(wanted.value))
@@ -121,8 +123,8 @@ def _plain(value: Any) -> Any:
 
 
 def mllog_events(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The run as MLPerf-style events, one block per result; every event has all six fields."""
-    began, ended = _ms(document.get("started_at")), _ms(document.get("finished_at") or document.get("started_at"))
+    """The run, whose start is stated, as MLPerf-style events: one block per result, every event with all six fields."""
+    began, ended = _ms(document["started_at"]), _ms(document.get("finished_at") or document["started_at"])
 
     def event(at: int, kind: str, key: str, value: Any, **metadata: Any) -> dict[str, Any]:
         place = {"file": str(document["suite"]), "lineno": 1, **metadata}
@@ -155,12 +157,13 @@ def _stats(measurements: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, floa
         yield {item["metric"]: values[number] if number < len(values) else item["value"] for item, values in processes}
 
 
-def _ms(moment: object) -> int:
-    return int(datetime.fromisoformat(moment).timestamp() * 1000) if isinstance(moment, str) else 0
+def _ms(moment: str) -> int:
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def v3_records(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record per metric of each good result; failed results are left out, never written as 0."""
+    """One record per metric of each good result of a run whose start is stated; failed results are left out, never
+    written as 0."""
     environment = document.get("environment") or {}
     for result in document.get("results", ()):
         if result["status"] != "ok":
@@ -168,7 +171,7 @@ def v3_records(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         variant = result.get("variant", {})
         for item in result.get("measurements", ()):
             yield {
-                "timestamp": _ms(document.get("started_at")) // 1000,
+                "timestamp": _ms(document["started_at"]) // 1000,
                 "schema_version": "v3",
                 "name": document["suite"],
                 "repo": document["project"],

@@ -4,6 +4,7 @@ Alembic is imported where it is used: most processes only make partitions, and i
 """
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,9 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
         ensure_partitions(connection, datetime.now(UTC))
 
 
-def upgrade_while_in_use(engine: Engine) -> None:
-    """Upgrade the schema to head while a service may be using it.
+def upgrade_while_in_use(engine: Engine, begins: Callable[[str], None] = lambda migration: None) -> None:
+    """Upgrade the schema to head while a service may be using it. `begins` is told of each migration of what is stored
+    there, which may take minutes; a new database has nothing that takes long.
 
     Each migration is a transaction of its own, so that no lock outlives the migration that needs it. One that waits
     for a lock longer than a moment gives way to those queued behind it, and is retried; after
@@ -61,9 +63,12 @@ def upgrade_while_in_use(engine: Engine) -> None:
         guard.execute(text("SELECT pg_advisory_lock(hashtext('tidemark migrations'))"))
         guard.commit()
         try:
+            is_new = _revision_of(guard) is None
             to_do = pending(guard)
             guard.commit()
             for revision in to_do:
+                if not is_new:
+                    begins(f"migration {revision}: {_title_of(revision)}")
                 _step(engine, revision)
             with engine.begin() as connection:
                 ensure_partitions(connection, datetime.now(UTC))
@@ -71,6 +76,11 @@ def upgrade_while_in_use(engine: Engine) -> None:
             guard.rollback()
             guard.execute(text("SELECT pg_advisory_unlock(hashtext('tidemark migrations'))"))
             guard.commit()
+
+
+def _title_of(revision: str) -> str:
+    said = _scripts().get_revision(revision).doc
+    return said[:1].lower() + said[1:]
 
 
 def _step(engine: Engine, revision: str) -> None:

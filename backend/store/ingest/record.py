@@ -422,6 +422,7 @@ def _spans(lengths: Iterable[int]) -> tuple[wire.Ints, wire.Ints]:
 # --- the document ----------------------------------------------------------------------------------------------------
 
 _DOCUMENT = text("SELECT document FROM run WHERE id = :run")
+_RECEIVED_AT = text("SELECT received_at FROM run WHERE id = :run")
 _SAMPLES = text(
     f"""SELECT result_index, measurement_index, {COLUMNS} FROM measurement m
        WHERE run_id = :run AND (samples_packed IS NOT NULL OR samples IS NOT NULL)
@@ -436,6 +437,12 @@ def pack_document(document: Mapping[str, Any]) -> bytes:
 def unpack_document(packed: bytes) -> dict[str, Any]:
     document: dict[str, Any] = orjson.loads(zlib.decompress(packed))
     return document
+
+
+def received_at(c: Connection, run_id: str) -> datetime:
+    """When a delivered run arrived."""
+    moment: datetime = c.execute(_RECEIVED_AT, {"run": run_id}).scalar_one()
+    return moment
 
 
 def read_packed(c: Connection, run_id: str) -> dict[str, Any]:

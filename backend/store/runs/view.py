@@ -51,6 +51,9 @@ class RunRow(NamedTuple):
     received_at: datetime | None
     measured_at: datetime | None
     position: int | None
+    placed_on: str | None
+    """The branch that the position is on."""
+    default_branch: str
 
 
 class EventRow(NamedTuple):
@@ -107,13 +110,16 @@ _RUN = text(
          r.kind, r.priority, r.spec, r.attempt, r.attempts, r.requested_by, r.requested_at, r.published_at, r.leased_at,
          r.lease_expires_at, w.name, w.last_seen_at, w.protection, r.cancel_requested, r.progress, r.status, r.error,
          r.log_tail, r.environment_id, e.fingerprint, r.started_at, r.finished_at, r.received_at,
-         coalesce(r.started_at, r.received_at),
-         (SELECT bc.position FROM branch b JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = r.commit_id
-          WHERE b.project_id = r.project_id
-          ORDER BY b.name = coalesce(r.branch_name, p.default_branch) DESC, b.name = p.default_branch DESC LIMIT 1)
+         coalesce(r.started_at, r.received_at), placed.position, placed.branch, p.default_branch
        FROM run r
        JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit c ON c.id = r.commit_id
        LEFT JOIN worker w ON w.id = r.worker_id LEFT JOIN environment e ON e.id = r.environment_id
+       LEFT JOIN LATERAL (
+         SELECT bc.position, b.name AS branch
+         FROM branch b JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = r.commit_id
+         WHERE b.project_id = r.project_id
+         ORDER BY b.name = coalesce(r.branch_name, p.default_branch) DESC, b.name = p.default_branch DESC LIMIT 1
+       ) AS placed ON true
        WHERE r.id = :run"""
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.

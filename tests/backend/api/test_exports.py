@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 from xml.etree import ElementTree
 
@@ -59,6 +60,17 @@ def test_an_exported_mllog_is_read_by_mlcommons_own_parser_and_by_our_importer(
     stated = Context(project="a/b", testbed="cpu", commit="a" * 40)
     imported = read_file("result.mllog", file.read_bytes(), stated)
     assert {m.metric for m in imported.runs[0].results[0].measurements} >= {"step_ms", "tokens_per_s"}
+
+
+def test_a_run_that_states_no_time_is_exported_with_that_of_its_arrival(live_server: Any) -> None:
+    sent = run_document(4, started_at=None, finished_at=None)
+    before = time.time()
+    with live_server.client("write") as writer:
+        assert writer.put(f"/api/v1/runs/{sent['id']}", json=sent).status_code == 201
+        said = {name: writer.get(f"/api/v1/runs/{sent['id']}", params={"format": name}) for name in ("v3", "mllog")}
+    events = [json.loads(line.removeprefix(":::MLLOG ")) for line in said["mllog"].text.splitlines()]
+    moments = [record["timestamp"] + 1 for record in said["v3"].json()] + [e["time_ms"] / 1000 for e in events]
+    assert moments and all(before - 1 <= moment <= time.time() + 1 for moment in moments)
 
 
 def test_csv_has_a_row_for_each_measurement(reader: httpx.Client) -> None:

@@ -12,6 +12,14 @@ from tidemark.refusal import Refusal
 
 SLEEP = "import time; time.sleep(600)"
 SLEEP_WITH_CHILD = "import subprocess; subprocess.run(['sleep', '600'])"
+ANSWER = """
+import os, time
+with os.fdopen(int(os.environ["TIDEMARK_RESULT_FD"]), "w") as told:
+    print("this takes long", file=told, flush=True)
+    while not os.path.exists("GO_ON"):
+        time.sleep(0.02)
+    told.write("x" * 100_000)
+"""
 CRASH = "print('the reason it died'); raise SystemExit(3)"
 TALK = "import time\nwhile True: print('x' * 9999, flush=True); time.sleep(0.002)"
 
@@ -50,6 +58,10 @@ def main() -> None:
     elif kind in {"slow", "mute"}:
         module.HEALTH_EVERY_S, module.STARTS_WITHIN_S = 0.05, 60.0 if kind == "slow" else 0.5
         supervisor.start(command("api", SLEEP, answers_once(10 if kind == "slow" else 0)))
+    elif kind == "once":
+        slow = command("prepare", ANSWER.replace("GO_ON", str(data.path / "go-on")))
+        result = supervisor.run_once(slow, say=lambda line: print(f"told: {line}", flush=True))
+        print(f"result: {len(result)} characters", flush=True)
     elif kind == "crashing":
         supervisor.start(command("worker", CRASH))
     else:

@@ -76,6 +76,17 @@ def test_a_child_that_never_answers_is_started_again(data_place: Path, tmp_path:
         background.end()
 
 
+def test_a_task_that_takes_long_says_so_meanwhile_and_then_its_result(data_place: Path, tmp_path: Path) -> None:
+    background = supervise(data_place, tmp_path / "log", "once")
+    try:
+        background.wait_for("told: this takes long", 20)
+        assert "result" not in background.said
+        (data_place / "go-on").touch()
+        background.wait_for("result: 100000 characters", 20)
+    finally:
+        background.end()
+
+
 def test_sigterm_leaves_no_process_and_grandchildren_go_too(sleepers: Background, data_place: Path) -> None:
     assert until(lambda: len(sleepers.family()) == 6)  # the supervisor, three children, two of which have a child
     family = sleepers.family()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import socket
@@ -103,6 +104,18 @@ def test_answers_are_compressed_for_who_can_read_that(client: httpx.Client) -> N
     plain = client.get("/api/v1/schema/run.json", headers={"accept-encoding": "identity"})
     assert packed.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
     assert packed.json() == plain.json()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br, gzip", "x" * 9000])
+def test_a_compressed_body_is_refused_in_words(live_server: Any, encoding: str) -> None:
+    run = run_document(0)
+    packed = gzip.compress(json.dumps(run).encode())
+    with live_server.client("write") as writer:
+        answer = writer.put(f"/api/v1/runs/{run['id']}", content=packed, headers={"Content-Encoding": encoding})
+        is_problem(answer, 415, "unsupported-media-type")
+        assert "accepted: the body as it is" in answer.json()["detail"] and len(answer.text) < 1000
+        plain = writer.put(f"/api/v1/runs/{run['id']}", json=run, headers={"Content-Encoding": "identity"})
+        assert plain.status_code == 201
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read(live_server: Any) -> None:

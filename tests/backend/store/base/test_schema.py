@@ -25,7 +25,12 @@ def test_pending_are_the_migrations_between_the_database_and_head_in_their_order
         assert schema.pending(c) == []
     put_back(committing_engine, "0020")
     with committing_engine.connect() as c:
-        assert schema.pending(c)[:2] == ["0021", "0022"]
+        expected = schema.pending(c)
+    assert expected[:2] == ["0021", "0022"]
+    told: list[str] = []
+    schema.upgrade_while_in_use(committing_engine, told.append)
+    assert [line.split(":")[0] for line in told] == [f"migration {revision}" for revision in expected]
+    assert told[0].startswith("migration 0021: whether a judgement is red")
 
 
 def test_a_migration_waits_for_who_reads_and_goes_on(
