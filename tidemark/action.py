@@ -95,6 +95,11 @@ def worst(answer: Mapping[str, Any]) -> str:
     return next((word for word in WORST_FIRST if word in found), "insufficient")
 
 
+def warnings(answer: Mapping[str, Any]) -> list[str]:
+    """What the job may not have meant, each once."""
+    return list(dict.fromkeys(warning for run in answer["runs"] for warning in run.get("warnings", ())))
+
+
 def report(answer: Mapping[str, Any]) -> str:
     """Print the verdict to the job's log."""
     counts = answer["counts"]
@@ -106,6 +111,7 @@ def report(answer: Mapping[str, Any]) -> str:
         told = ", ".join(f"{count} {word}" for word, count in run["summary"].items()) or run["error"] or "not judged"
         lines.append(f"  {run['suite']} at {run['commit'][:10]} on {run['testbed']}: {told}")
         lines += [f"    {item['verdict']}: {item['explanation']}" for item in run["changed"][:MAX_ROWS]]
+    lines += [f"  warning: {warning}" for warning in warnings(answer)[:MAX_ROWS]]
     lines += [f"  left out: {item['where']}: {item['reason']}" for item in answer["problems"][:MAX_ROWS]]
     # "::" at the beginning of a line, and "##[" anywhere, would be a command to the runner.
     return "\n".join(line.replace("::", ": :").replace("##[", "## [") for line in lines)
@@ -123,6 +129,7 @@ def summary(answer: Mapping[str, Any], verdict: str, url: str) -> str:
         rows.append(f"| {_cell(name)} | {_cell(item['metric'])} | {change} | {item['verdict']} |")
     if not changed:
         rows.append("Nothing changed.")
+    rows += [f"\nWarning: {_cell(warning)}" for warning in warnings(answer)[:MAX_ROWS]]
     return "\n".join([*rows, "", f"[open in Tidemark]({url}/)", ""])
 
 

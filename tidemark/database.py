@@ -89,7 +89,7 @@ def is_new(url: str) -> bool:
 
 def make_ready(url: str, begins: Callable[[str], None] = lambda migration: None) -> None:
     """Makes the database if the server has none of that name, and brings its schema up to date. `begins` is told of
-    each migration of what is stored there: one may take minutes."""
+    what may take minutes (`schema.upgrade_while_in_use`)."""
     from sqlalchemy import create_engine, make_url, text
     from sqlalchemy.exc import OperationalError
 

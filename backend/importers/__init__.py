@@ -53,11 +53,18 @@ def _read_runs(file: ResultFile, context: Context) -> Imported:
             problems.append(Problem(where, str(error)))
     if not runs:
         raise Unreadable(str(problems[0]) if problems else f"{file.name}: no run in it")
-    notes: tuple[str, ...] = ()
-    if context.stated_wins:
-        notes = ("project, commit, branch and pull request are those that were stated, not the file's",)
     records = {run.id: tuple(max(1, len(result.measurements)) for result in run.results) for run in runs}
-    return Imported(RUN_FORMAT, tuple(runs), tuple(problems), notes, records, rewritten=context.stated_wins)
+    return Imported(
+        RUN_FORMAT, tuple(runs), tuple(problems), _notes(runs, context), records, rewritten=context.stated_wins
+    )
+
+
+def _notes(runs: Sequence[Run], context: Context) -> tuple[str, ...]:
+    """Where the file and what was stated beside it differ, and which of them counts."""
+    if context.stated_wins:
+        return ("project, commit, branch and pull request are those that were stated, not the file's",)
+    others = ", ".join(sorted({run.project for run in runs} - {context.project}))
+    return (f"runs belong to the project that they state ({others}), not to {context.project}",) if others else ()
 
 
 def _is_one(file: ResultFile) -> bool:
@@ -86,8 +93,10 @@ def _as_stated(run: Run, context: Context) -> Run:
 def delivered_bytes(imported: Imported, run: Run, data: bytes) -> bytes:
     """The run as it is delivered: the same bytes for the same content, so that importing twice stores nothing twice.
 
-    A file that is a run already is delivered as it is, so that importing it and submitting it are the same thing.
+    A file that is a run already is delivered as it is, so that importing it and submitting it are the same thing;
+    unless it is compressed, or begins with the mark of its encoding.
     """
-    if imported.format == RUN_FORMAT and len(imported.runs) == 1 and not imported.rewritten and not imported.problems:
+    is_one = imported.format == RUN_FORMAT and len(imported.runs) == 1 and data.lstrip().startswith(b"{")
+    if is_one and not imported.rewritten and not imported.problems:
         return data
     return json.dumps(to_json(run), ensure_ascii=False, separators=(",", ":")).encode()

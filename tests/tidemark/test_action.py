@@ -99,6 +99,13 @@ def test_a_strangers_text_is_no_command_to_the_runner_and_no_markup_in_the_summa
     assert row.count("|") == 5 and not re.search(r"[][()@<]|//|www\.", row)
 
 
+def test_a_project_that_is_new_is_named_in_the_log_and_in_the_summary(live_server: Any, tmp_path: Path) -> None:
+    document = run_document(0) | {"project": "demo/tinygtp"}
+    done, _, summary = step(tmp_path, live_server, json.dumps(document), INPUT_PROJECT="demo/tinygtp")
+    assert "  warning: the project demo/tinygtp is new: is its name right?" in done.stdout.splitlines()
+    assert "Warning: the project demo&#47;tinygtp is new" in summary
+
+
 def test_running_the_job_again_stores_nothing_twice_and_says_the_same(history: Any, tmp_path: Path) -> None:
     data = json.dumps(run_document(13))
     assert step(tmp_path, history, data)[0].returncode == 1

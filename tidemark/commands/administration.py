@@ -20,12 +20,16 @@ db_app = commands("db", "The database: migrate, back up, restore.")
 
 def _asked(ask: Callable[[], Any]) -> Any:
     """The answer of a person. Refuses where none is there to give it."""
+    nobody = Refusal("nobody is here to confirm this; --yes goes on without asking")
+    if sys.stdin is None:
+        raise nobody
     try:
         return ask()
     except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise Refusal("nobody is here to confirm this; --yes goes on without asking") from None
+        typer.echo(err=True)  # ends the line of the question
+        raise nobody from None
 
 
 @project_app.command("add")
@@ -79,7 +83,10 @@ def project_remove(
 
     service = remote.service(url, token)
     say(people.describe_contents(people.contents(service, project)))
-    if not yes and _asked(lambda: typer.prompt("This cannot be undone. Type its name to continue")) != project:
+    if (
+        not yes
+        and _asked(lambda: typer.prompt("This cannot be undone. Type its name to continue", err=True)) != project
+    ):
         raise Refusal(f"that is not its name; {project} was not removed")
     people.remove_project(service, project)
     say(f"{project} is removed")

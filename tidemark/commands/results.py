@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tidemark.commands.options import DataDir, Json, Token, Url, commands, say_aside
+from tidemark.commands.options import DataDir, Json, Token, Url, commands, say, say_aside
 from tidemark.refusal import Refusal
 
 app = commands()
@@ -32,7 +32,7 @@ def run_here(
 
     status = suite_run.run_suite(suite, Path.cwd(), out)
     if submit_it and out.exists():
-        print(remote.describe_verdicts(remote.service(url, token).submit(remote.read_run(out))))
+        say(remote.describe_verdicts(remote.service(url, token).submit(remote.read_run(out))))
     raise typer.Exit(status)
 
 
@@ -55,7 +55,7 @@ def submit(
     from tidemark.connected import remote
 
     answer = remote.service(url, token).submit(remote.read_run(file))
-    print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
+    print(json.dumps(answer)) if as_json else say(remote.describe_verdicts(answer))
 
 
 Files = Annotated[
@@ -167,7 +167,7 @@ def _got_worse(files: list[Path], policy: Path | None, url: str | None, token: s
     if policy is not None:
         raise Refusal("--policy belongs to two files; of one run the service judges by the policy of its project")
     answer = remote.service(url, token).submit(remote.read_run(files[0]))
-    print(json.dumps(answer) if as_json else remote.describe_verdicts(answer))
+    print(json.dumps(answer)) if as_json else say(remote.describe_verdicts(answer))
     if not answer.get("verdicts"):
         raise Refusal(
             f"{files[0]} passes no gate: it has no measurement that is judged (its status is {answer['status']})"

@@ -228,7 +228,9 @@ def deliver(found: FoundRuns, service: Service, say: Say, *, dry_run: bool = Fal
             ) from None
         done += len(part)
         did = "tried" if dry_run else "delivered"
-        say(f"{did} {done} of {len(runs)} runs: {told.stored} new, {told.duplicates} there already")
+        refused = len(told.refused) - len(found.unreadable)
+        more = f", {refused} refused" if refused else ""
+        say(f"{did} {done} of {len(runs)} runs: {told.stored} new, {told.duplicates} there already{more}")
     return _report(found, told)
 
 
@@ -248,8 +250,8 @@ class _Tally:
         self.stored += outcome in NEW
         self.duplicates += outcome == "duplicate"
         self.warnings += said.get("warnings", ())
-        for word, count in said.get("summary", {}).items():
-            self.verdicts[word] = self.verdicts.get(word, 0) + (count if outcome in NEW else 0)
+        for word, count in said.get("summary", {}).items() if outcome in NEW else ():
+            self.verdicts[word] = self.verdicts.get(word, 0) + count
 
     def refuse(self, run: Run, why: str) -> None:
         self.refused.append(f"run {run.id} ({run.suite} at {run.commit[:10]}): {why}")
@@ -357,7 +359,7 @@ def describe(report: Report, found: FoundRuns, *, dry_run: bool) -> str:
 def _warnings(warnings: Sequence[str]) -> list[str]:
     shown = [f"  warning: {warning}" for warning in warnings[:SHOWN_PROBLEMS]]
     more = len(warnings) - SHOWN_PROBLEMS
-    return [*shown, f"  … and {more} more warnings (--json lists all)"] if more > 0 else shown
+    return [*shown, f"  … and {more} more (--json lists all)"] if more > 0 else shown
 
 
 def _table(report: Report, stored: str) -> list[str]:

@@ -74,8 +74,12 @@ def _plain(value: Any) -> str:
 
 
 def describe_contents(answer: Mapping[str, Any]) -> str:
-    counted = ", ".join(f"{answer['contents'][part]:,} {part}" for part in PARTS)
+    counted = ", ".join(_counted(answer["contents"][part], part) for part in PARTS)
     return f"{answer['project']}: {counted}, its mirror and its artifacts"
+
+
+def _counted(number: int, things: str) -> str:
+    return f"{number:,} {things.removesuffix('s') if number == 1 and things != 'series' else things}"
 
 
 def _members(project: str | None) -> str:

@@ -21,6 +21,7 @@ from tidemark.refusal import Refusal, printable
 TIMEOUT_S = 60.0
 IMPORT_TIMEOUT_S = 900.0
 VERSIONS_SHOWN = 5
+COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how files of gzip and zstd begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,12 +172,13 @@ def service_if_any(url: str | None, token: str | None) -> Service | None:
 
 
 def read_run(file: Path) -> bytes:
-    if str(file) == "-":
-        return sys.stdin.buffer.read()
     try:
-        return file.read_bytes()
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise Refusal(f"cannot read {file}: {error.strerror}") from None
+    if data.startswith(COMPRESSED):
+        raise Refusal(f"{file} is compressed: unpack it, or let `tidemark import` read it")
+    return data
 
 
 def address_of(repository: str) -> str:

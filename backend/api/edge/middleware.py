@@ -48,6 +48,7 @@ LOGGED_FROM = 400
 HUNG_UP = 499  # never sent: who asked was gone before the whole request was here
 WEBHOOK = "/api/v1/webhooks/github"
 IMPORT = "/api/v1/import/"
+UNPACKED = ("identity", "gzip", "zstd")
 HEALTH = frozenset({"/healthz", "/readyz"})
 HSTS = "max-age=31536000"
 EVENTS_BODY_BYTES = 4 * MIB  # 200 lines of 4 kB, several of them
@@ -158,7 +159,7 @@ class Edge:
     async def _let_in(self, scope: Scope, headers: Headers, receive: Receive, exchange: "_Exchange") -> None:
         """Read the body, find a place, and have the application answer."""
         try:
-            if "content-length" not in headers and "transfer-encoding" not in headers:
+            if not _has_body(headers):
                 await self._at_work(scope, receive, exchange)
                 return
             body = IncomingBody(self.config.incoming_dir)
@@ -231,9 +232,6 @@ class Edge:
                 title="This service does not answer to that name",
                 detail=f"Host {shown(host)} is not among the allowed hosts; TIDEMARK_ALLOWED_HOSTS names them",
             )
-        encoding = headers.get("content-encoding", "identity")
-        if encoding.lower() != "identity" and not scope["path"].startswith(IMPORT):  # which unpacks what it is given
-            return _compressed(encoding)
         length = headers.get("content-length", "")
         limit = body_limit(scope["method"], scope["path"], self.config)
         if length.isdigit() and int(length) > limit:
@@ -249,18 +247,28 @@ class Edge:
                 detail=f"this caller asks more often than is answered here; come back in {wait_s} s",
                 headers={"Retry-After": str(wait_s)},
             )
+        return _compressed(scope, headers) if _has_body(headers) else None
+
+
+def _has_body(headers: Headers) -> bool:
+    return "content-length" in headers or "transfer-encoding" in headers
+
+
+def _compressed(scope: Scope, headers: Headers) -> ProblemDocument | None:
+    """Refuse a body that would have to be unpacked: nobody knows how large it becomes. Imported files are unpacked, up
+    to a limit."""
+    accepted = UNPACKED if scope["path"].startswith(IMPORT) else ("identity",)
+    stated = ", ".join(headers.getlist("content-encoding"))
+    if {word.strip().lower() for word in stated.split(",")} <= {"", *accepted}:
         return None
-
-
-def _compressed(encoding: str) -> ProblemDocument:
-    """Refuse a body that would have to be unpacked: nobody knows how large it becomes."""
+    known = ", ".join(accepted)
     return _closing(
         ProblemDocument(
             status=415,
             slug=SLUGS[415],
-            title="A compressed body is not accepted here",
-            detail=f"Content-Encoding is {shown(encoding)}; accepted: the body as it is, without that header",
-            headers={"Accept-Encoding": "identity"},
+            title="A body compressed like this is not accepted here",
+            detail=f"Content-Encoding is {shown(stated)}; accepted: {known}, or no such header",
+            headers={"Accept-Encoding": known},
         )
     )
 

@@ -107,11 +107,6 @@ def _checked_oidc(rules: Mapping[str, Any]) -> Mapping[str, Any]:
     return rules
 
 
-def beside(branch: str) -> str:
-    """Where results of the default branch wait for the repository to have their commit; git allows no such name."""
-    return f"{branch} (not read yet)"
-
-
 def request_sync(c: Connection, project_id: int, now: datetime) -> None:
     """Have the repository read soon."""
     store.request_sync(c, project_id, now)

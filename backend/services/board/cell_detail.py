@@ -126,7 +126,7 @@ def load_cell(c: Connection, series_id: int, sha: str) -> CellDetail:
     info = series_info(c, series_id)
     scope = find_scope(c, info.project)
     commit = find_commit(c, scope, sha)
-    row = point_store.judgement_of(c, series_id, commit, [branch.id for branch in scope.branches])
+    row = point_store.judgement_of(c, series_id, commit)
     why = None if row is None else explanation(c, scope, info, commit, row)
     run_id, status, error = (row.run_id, "ok", None) if row is not None else _result(c, series_id, commit.id)
     measured = point_store.samples_of(c, series_id, commit.id)

@@ -32,7 +32,7 @@ from backend.services.base.principal import Principal
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded
 from backend.services.ingest.claims import check_claims, check_project
-from backend.services.ingest.record import record_run
+from backend.services.ingest.record import record_run, warning_of_commit, warning_of_project
 from backend.services.judging.outcome import SeriesVerdict
 from backend.services.judging.together import RecordedTogether
 from backend.store.base import commits as commit_store
@@ -165,13 +165,16 @@ class _Import:
         self.runs: list[ImportedRun] = []
         self.problems = list(imported.problems)
         self.stored = self.duplicate = 0
+        projects = {run.project for run in imported.runs}
+        self.new_projects = {project for project in projects if project_store.find(c, project) is None}
 
     def record_all(self, between: Between) -> _Import:
         known = store.stored_runs(self.c, [run.id for run in self.imported.runs])
+        waiting = store.waiting_runs(self.c, known)
         new = []
         for run in placing.in_order(self.c, self.imported.runs, self.now):
             if run.id in known and run.id.startswith(CONTENT_ID):
-                self._knew(run, known[run.id])
+                self._knew(run, known[run.id], waiting.get(run.id))
             else:
                 new.append(run)
         for piece in _pieces(new):
@@ -213,13 +216,15 @@ class _Import:
             return
         self._took(run, recorded, left)
 
-    def _knew(self, run: Run, measurements: int) -> None:
-        """A run that is there already, with so many measurements: what did not fit its series then does not now."""
+    def _knew(self, run: Run, measurements: int, awaited: str | None) -> None:
+        """A run that is there already, with so many measurements: what did not fit its series then does not now.
+        `awaited`: the branch that is to have its commit, if it waits for that."""
         whole = measurements >= sum(len(result.measurements) for result in run.results)
         left = [] if whole else self._fitting(run)[1]
         self.duplicate += self._records(run) - len(left)
         self.problems += left
-        self.runs.append(_imported(run, ImportOutcome.DUPLICATE))
+        warnings = () if awaited is None else (warning_of_commit(run.commit, awaited),)
+        self.runs.append(replace(_imported(run, ImportOutcome.DUPLICATE), warnings=warnings))
 
     def _recorded(self, run: Run, fitting: Run, together: RecordedTogether | None = None) -> Recorded:
         """The digest is of all that the file says, so that bringing the same again is no conflict."""
@@ -240,9 +245,12 @@ class _Import:
         self.problems += left
         self.stored += records if recorded.created else 0
         self.duplicate += 0 if recorded.created else records
-        self.runs.append(
-            _imported(run, ImportOutcome.STORED if recorded.created else ImportOutcome.DUPLICATE, recorded)
-        )
+        taken = _imported(run, ImportOutcome.STORED if recorded.created else ImportOutcome.DUPLICATE, recorded)
+        if run.project in self.new_projects and recorded.created:  # it may have been made to place the commits
+            self.new_projects.remove(run.project)
+            warnings = dict.fromkeys((warning_of_project(run.project), *taken.warnings))
+            taken = replace(taken, warnings=tuple(warnings))
+        self.runs.append(taken)
 
     def _records(self, run: Run) -> int:
         return sum(self.imported.records[run.id])

@@ -18,7 +18,7 @@ from backend.contract import Invalid, Run, RunStatus, parse_run, variant_key
 from backend.regression.policy import PolicyBook
 from backend.services.base.errors import Conflict, NotFound
 from backend.services.base.principal import Principal
-from backend.services.base.projects import beside, request_sync
+from backend.services.base.projects import request_sync
 from backend.services.ingest import placing
 from backend.services.ingest.answer import Recorded, answer_of, stored_verdicts
 from backend.services.ingest.claims import check_project, check_worker_name
@@ -42,6 +42,8 @@ from backend.store.regressions import regressions as regression_store
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
 LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
+# Where results of the default branch wait whose commit was not read yet; git allows no such name.
+UNREAD = " (not read yet)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +151,21 @@ def _warnings(run: Run, place: RunPlace, *, is_new_project: bool = False) -> tup
     """What its sender may not have meant."""
     found = []
     if is_new_project:
-        found.append(f"the project {run.project} did not exist before this run")
-    if place.is_mirrored and place.position is None and _is_of_default_branch(run, place):
-        found.append(
-            f"{place.default_branch} of the repository, as last read, does not have commit {run.commit[:12]}: "
-            "no board shows this run before it has"
-        )
+        found.append(warning_of_project(run.project))
+    branch = place.default_branch
+    if branch is not None and place.is_mirrored and place.position is None and _is_of_default_branch(run, place):
+        found.append(warning_of_commit(run.commit, branch))
     return tuple(found)
+
+
+def warning_of_project(project: str) -> str:
+    """The project did not exist."""
+    return f"the project {project} is new: is its name right?"
+
+
+def warning_of_commit(commit: str, branch: str) -> str:
+    """The repository does not have the commit of a delivered run on its default branch."""
+    return f"{branch} of the repository, as last read, does not have commit {commit[:12]}: no board shows this run yet"
 
 
 def _refuse_other_content(c: Connection, run: Run, place: RunPlace, digest: bytes) -> None:
@@ -226,7 +236,7 @@ def _is_of_default_branch(run: Run, place: RunPlace) -> bool:
 def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spot | None:
     """None: the commit is to be the newest of the default branch."""
     project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
-    assert project_id is not None and place.default_branch is not None and default_branch_id is not None
+    assert project_id is not None and default_branch_id is not None
     if place.position is not None and commit_id is not None:
         return _Spot(commit_id, place.position)
     branch = run.branch or f"pull/{run.pull_request}"
@@ -234,7 +244,7 @@ def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spo
         if not place.is_mirrored:
             return None
         # A result does not put a commit onto a branch. It waits beside it until the repository says that it is there.
-        branch = beside(place.default_branch)
+        branch = f"{place.default_branch}{UNREAD}"
         request_sync(c, project_id, now)
     if commit_id is None:
         commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)

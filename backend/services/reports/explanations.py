@@ -84,7 +84,7 @@ def _place(c: Connection, series_id: int, commit: str) -> tuple[SeriesInfo, Quer
 
 
 def _explained(c: Connection, series_id: int, info: SeriesInfo, scope: QueryScope, found: CommitRow) -> Explanation:
-    row = store.judgement_of(c, series_id, found, [branch.id for branch in scope.branches])
+    row = store.judgement_of(c, series_id, found)
     if row is None:
         raise NotFound(
             f"series {series_id} ({info.benchmark} {info.variant_key} {info.metric} on {info.testbed}) "

@@ -106,7 +106,7 @@ def record(
         branch_id = store.save_branch(c, project.id, line.name, line.head, now)
         store.clear_line(c, branch_id)
         _store_line(c, project.id, branch_id, line)
-    _record_deleted(c, project, reading.deleted, now)
+    store.mark_deleted(c, project.id, reading.deleted, now)
     store.save_tags(c, project.id, reading.tags)
     if reading.head_manifest is not None:
         if store.set_policy(c, project.id, reading.head_manifest.policy_table()):
@@ -173,12 +173,6 @@ def judge_in_new_order(c: Connection, project_id: int, branch_id: int, first: in
 def _store_line(c: Connection, project_id: int, branch_id: int, line: BranchLine) -> None:
     ids = store.ids_of(c, project_id, line.shas)
     store.replace_line(c, branch_id, line.first, [ids[sha] for sha in line.shas])
-
-
-def _record_deleted(c: Connection, project: ProjectRow, names: Sequence[str], now: datetime) -> None:
-    if names:
-        branches = store.branches(c, project.id)
-        store.mark_deleted(c, [branches[name].id for name in names if name in branches], now)
 
 
 class _Requests:

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection
 
 from backend.services.base.errors import BadRequest, NotFound
-from backend.services.base.projects import beside
 from backend.services.base.records import shared_fields
 from backend.services.base.scope import storable
 from backend.services.reports.notices import Difference, differences
@@ -147,6 +146,8 @@ class RunView:
     branch: str | None
     waits_for_commit: bool
     """The repository, as last read, does not have its commit on the default branch: no board shows this run yet."""
+    branch_is_gone: bool
+    """The repository, as last read, does not have its branch, or its pull request is closed: no board shows it."""
     pull_request: int | None
     position: int | None
     state: str
@@ -193,20 +194,16 @@ def load_run(c: Connection, run_id: str) -> RunView:
     document = store.document(c, run_id)
     previous = store.previous_run(c, run_id)
     results = _results(c, run, document, previous)
-    waits = run.placed_on == beside(run.default_branch)
     judged = [metric.verdict for result in results for metric in result.measurements if metric.verdict is not None]
     return RunView(
         **{
             **shared_fields(run, RunView),
             "parents": tuple(run.parents),
             "attempts": tuple(_attempt(item) for item in run.attempts),
-            "position": None if waits else run.position,
-            "branch": run.branch or (run.default_branch if waits else run.placed_on),
             "worker": run.worker or document.get("worker"),
             "progress": run.progress or {},
             "environment": run.environment or {},
         },
-        waits_for_commit=waits,
         duration_s=_seconds(run.started_at, run.finished_at),
         code_under_test=document.get("code_under_test") or {},
         session=document.get("session") or {},

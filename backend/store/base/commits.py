@@ -12,6 +12,17 @@ from backend.store.tables.core import branch, branch_commit, commit, project
 
 BATCH = 1000
 
+# Of project p and its default branch b: the branch was read from the repository, so results do not decide which commits
+# are on it.
+IS_MIRRORED = """p.repository_url IS NOT NULL AND EXISTS (
+  SELECT FROM branch_commit x JOIN commit y ON y.id = x.commit_id
+  WHERE x.branch_id = b.id AND x.position = 0 AND y.changed_paths IS NOT NULL)"""
+# Of run r as well: it was delivered for the default branch, and the repository, as last read, does not have its commit
+# there.
+WAITS_FOR_COMMIT = f"""r.received_at IS NOT NULL AND r.session_id IS NULL AND r.pull_request IS NULL
+  AND coalesce(r.branch_name, p.default_branch) = p.default_branch AND {IS_MIRRORED}
+  AND NOT EXISTS (SELECT FROM branch_commit z WHERE z.branch_id = b.id AND z.commit_id = r.commit_id)"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBranch:
@@ -43,8 +54,18 @@ def save_branch(c: Connection, project_id: int, name: str, head_sha: str, now: d
     return int(c.execute(statement.returning(branch.c.id)).scalar_one())
 
 
-def mark_deleted(c: Connection, branch_ids: Sequence[int], now: datetime) -> None:
-    c.execute(update(branch).where(branch.c.id.in_(branch_ids)).values(deleted_at=now))
+# The branch of a pull request (`pull/7`) is made by its results, and is none of the repository's.
+_MARK_DELETED = text(
+    r"""UPDATE branch SET deleted_at = :now
+        WHERE project_id = :project AND name = ANY(:names) AND (name !~ '^pull/[0-9]{1,9}$' OR EXISTS (
+          SELECT FROM pull_request q
+          WHERE q.project_id = branch.project_id AND q.state <> 'open' AND 'pull/' || q.number = branch.name))"""
+)
+
+
+def mark_deleted(c: Connection, project_id: int, names: Sequence[str], now: datetime) -> None:
+    """Branches that the repository does not have any more; those of pull requests only once these are closed."""
+    c.execute(_MARK_DELETED, {"project": project_id, "names": list(names), "now": now})
 
 
 _SAVE_TAGS = text(

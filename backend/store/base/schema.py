@@ -51,8 +51,8 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
 
 
 def upgrade_while_in_use(engine: Engine, begins: Callable[[str], None] = lambda migration: None) -> None:
-    """Upgrade the schema to head while a service may be using it. `begins` is told of each migration of what is stored
-    there, which may take minutes; a new database has nothing that takes long.
+    """Upgrade the schema to head while a service may be using it. `begins` is told of what may take minutes: waiting
+    for another upgrade, and each migration of what is stored there; in a new database none takes long.
 
     Each migration is a transaction of its own, so that no lock outlives the migration that needs it. One that waits
     for a lock longer than a moment gives way to those queued behind it, and is retried; after
@@ -60,7 +60,9 @@ def upgrade_while_in_use(engine: Engine, begins: Callable[[str], None] = lambda 
     once, the second waits for the first, and finds nothing left to do.
     """
     with engine.connect() as guard:
-        guard.execute(text("SELECT pg_advisory_lock(hashtext('tidemark migrations'))"))
+        if not guard.scalar(text("SELECT pg_try_advisory_lock(hashtext('tidemark migrations'))")):
+            begins("waiting for another upgrade to end")
+            guard.execute(text("SELECT pg_advisory_lock(hashtext('tidemark migrations'))"))
         guard.commit()
         try:
             is_new = _revision_of(guard) is None
@@ -79,7 +81,7 @@ def upgrade_while_in_use(engine: Engine, begins: Callable[[str], None] = lambda 
 
 
 def _title_of(revision: str) -> str:
-    said = _scripts().get_revision(revision).doc
+    said = " ".join(_scripts().get_revision(revision).doc.split())
     return said[:1].lower() + said[1:]
 
 

@@ -8,9 +8,23 @@ from typing import Any
 from sqlalchemy import Connection, func, select, text
 
 from backend.contract import Run
+from backend.store.base.commits import WAITS_FOR_COMMIT
 from backend.store.tables.core import measurement, run
 
 BATCH = 1000
+
+
+_WAITING = text(
+    f"""SELECT r.id, p.default_branch
+        FROM run r JOIN project p ON p.id = r.project_id
+        JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+        WHERE r.id = ANY(:runs) AND {WAITS_FOR_COMMIT}"""
+)
+
+
+def waiting_runs(c: Connection, ids: Iterable[str]) -> Mapping[str, str]:
+    """Those of the runs that wait for their commit to be on the default branch, each with the name of that branch."""
+    return {row[0]: row[1] for row in c.execute(_WAITING, {"runs": list(ids)})}
 
 
 def stored_runs(c: Connection, ids: Iterable[str]) -> Mapping[str, int]:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from backend.contract import ResultStatus, Run
 from backend.store.base import wire
+from backend.store.base.commits import IS_MIRRORED
 from backend.store.ingest.packed import pack
 from backend.store.ingest.samples import COLUMNS, by_process, stored_counts
 
@@ -66,15 +67,13 @@ SELECT pg_advisory_xact_lock_shared(hashtext(%(positions)s), hashtext(%(project)
 """
 _MOVE_POSITIONS = text("SELECT pg_advisory_xact_lock(hashtext(:positions), hashtext(:project))")
 POSITIONS_LOCK = "tidemark positions"
-_PLACE = """
-SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{policy,table}' AS chosen_policy,
-       (p.settings #>> '{load,points_per_week}')::float8 AS points_per_week,
-       p.settings #> '{github,repository}' IS NOT NULL AS connected,
+_PLACE = f"""
+SELECT p.id AS project_id, p.default_branch, p.policy, p.settings #> '{{policy,table}}' AS chosen_policy,
+       (p.settings #>> '{{load,points_per_week}}')::float8 AS points_per_week,
+       p.settings #> '{{github,repository}}' IS NOT NULL AS connected,
        t.id AS testbed_id, w.id AS worker_id, o.id AS worker_token_id, e.id AS environment_id, k.id AS commit_id,
        b.id AS default_branch_id, bc.position,
-       p.repository_url IS NOT NULL AND EXISTS (
-         SELECT FROM branch_commit x JOIN commit y ON y.id = x.commit_id
-         WHERE x.branch_id = b.id AND x.position = 0 AND y.changed_paths IS NOT NULL) AS is_mirrored,
+       {IS_MIRRORED} AS is_mirrored,
        to_regclass(%(measurement_partition)s) IS NOT NULL AND to_regclass(%(judgement_partition)s) IS NOT NULL
            AS has_partitions,
        r.state AS run_state, r.project_id AS run_project_id, r.commit_id AS run_commit_id,

@@ -36,7 +36,11 @@ FROM judgement j JOIN commit c ON c.id = j.commit_id JOIN run r ON r.id = j.run_
 LEFT JOIN worker w ON w.id = r.worker_id
 WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until AND """
 _JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
-_JUDGEMENT_BRANCH = text(_JUDGEMENT + "j.branch_id = ANY(:branches) AND j.commit_id = :commit LIMIT 1")
+_JUDGEMENT_BRANCH = text(
+    _JUDGEMENT
+    + """j.branch_id IS NOT NULL AND j.commit_id = :commit
+    ORDER BY (SELECT b.deleted_at IS NULL FROM branch b WHERE b.id = j.branch_id) DESC, j.measured_at DESC LIMIT 1"""
+)
 _SAMPLES = text(
     f"""SELECT m.run_id, w.name, r.started_at, {COLUMNS}
        FROM run r
@@ -72,14 +76,14 @@ _PHASES_AT = text(
 )
 
 
-def judgement_of(connection: Connection, series_id: int, commit: CommitRow, branches: Sequence[int]) -> Any | None:
+def judgement_of(connection: Connection, series_id: int, commit: CommitRow) -> Any | None:
     """The standing judgement of a series at a commit (a row with the columns of `judgement`), and who measured it.
 
-    A commit that is not on the default branch is looked up on `branches`.
+    A commit that is not on the default branch is looked up on the others, rather on one that still exists.
     """
     if commit.default_position is None:
         period = period_of_commits(connection, [commit.id])
-        parameters = {"series": series_id, "commit": commit.id, "branches": list(branches), **period._asdict()}
+        parameters = {"series": series_id, "commit": commit.id, **period._asdict()}
         return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
     position = commit.default_position
     period = Spans.of_series(connection, series_id).between(position, position)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, text
 
+from backend.store.base.commits import WAITS_FOR_COMMIT
+
 
 class RunRow(NamedTuple):
     id: str
@@ -51,9 +53,9 @@ class RunRow(NamedTuple):
     received_at: datetime | None
     measured_at: datetime | None
     position: int | None
-    placed_on: str | None
-    """The branch that the position is on."""
-    default_branch: str
+    """On its own branch."""
+    waits_for_commit: bool
+    branch_is_gone: bool
 
 
 class EventRow(NamedTuple):
@@ -105,21 +107,22 @@ class Artifact:
 
 
 _RUN = text(
-    """SELECT r.id, r.project_id, p.slug, r.testbed_id, t.name, r.suite, r.suite_version, r.commit_id, c.sha, c.parents,
-         c.message, c.author_name, c.committed_at, r.branch_name, coalesce(r.pull_request, c.pull_request), r.state,
+    f"""SELECT r.id, r.project_id, p.slug, r.testbed_id, t.name, r.suite, r.suite_version, r.commit_id, c.sha,
+         c.parents, c.message, c.author_name, c.committed_at,
+         coalesce(r.branch_name, CASE WHEN r.pull_request IS NULL AND r.session_id IS NULL THEN p.default_branch END),
+         coalesce(r.pull_request, c.pull_request), r.state,
          r.kind, r.priority, r.spec, r.attempt, r.attempts, r.requested_by, r.requested_at, r.published_at, r.leased_at,
          r.lease_expires_at, w.name, w.last_seen_at, w.protection, r.cancel_requested, r.progress, r.status, r.error,
          r.log_tail, r.environment_id, e.fingerprint, r.started_at, r.finished_at, r.received_at,
-         coalesce(r.started_at, r.received_at), placed.position, placed.branch, p.default_branch
+         coalesce(r.started_at, r.received_at), bc.position, {WAITS_FOR_COMMIT},
+         own.deleted_at IS NOT NULL
        FROM run r
        JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit c ON c.id = r.commit_id
        LEFT JOIN worker w ON w.id = r.worker_id LEFT JOIN environment e ON e.id = r.environment_id
-       LEFT JOIN LATERAL (
-         SELECT bc.position, b.name AS branch
-         FROM branch b JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = r.commit_id
-         WHERE b.project_id = r.project_id
-         ORDER BY b.name = coalesce(r.branch_name, p.default_branch) DESC, b.name = p.default_branch DESC LIMIT 1
-       ) AS placed ON true
+       LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
+       LEFT JOIN branch own ON own.project_id = p.id
+         AND own.name = coalesce(r.branch_name, 'pull/' || r.pull_request, p.default_branch)
+       LEFT JOIN branch_commit bc ON bc.branch_id = own.id AND bc.commit_id = r.commit_id
        WHERE r.id = :run"""
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.

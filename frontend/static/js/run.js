@@ -1,4 +1,4 @@
-// A run while it goes: its status and its log, in place.
+// A run while it goes: its status and its log, in place; and one whose commit is still to be read.
 import { $, localise } from "./page.js";
 import { on, settle } from "./live.js";
 
@@ -26,6 +26,14 @@ async function refresh() {
   if (state !== null && data.state !== state && !["queued", "leased", "running"].includes(data.state)) location.reload();
   state = data.state;
 }
+// Its commit may be read at any moment: then boards show the run, and its page says where it belongs.
+async function arrived() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (!page.querySelector("#run")?.dataset.waits) location.reload();
+}
+if (box.dataset.waits) on("commits", settle(arrived));
 if (box.dataset.going) {
   const soon = settle(refresh, 120, 500);
   on("run", (event) => { if (event.run_id === id) soon(); });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 from helpers_tidemark import ROOT, tidemark
+
+from tests.backend.api.conftest import run_document
 
 FIXTURES = ROOT / "tests" / "backend" / "importers" / "fixtures"
 SHA = "9f3c2e1d0b5a4c7e8f90a1b2c3d4e5f60718293a"
@@ -49,6 +53,36 @@ def test_a_history_goes_in_oldest_first_and_again_without_a_change(history: Path
         (series,) = client.get("/api/v1/series", params={"project": "northsea/loom"}).json()["items"]
         points = client.get(f"/api/v1/series/{series['id']}/points").json()
     assert points["value"] == sorted(points["value"]) and len(points["value"]) == 3
+
+
+def test_a_project_that_is_new_is_named(history: Path, live_server: Any) -> None:
+    warning = "  warning: the project northsea/loom is new: is its name right?"
+    for more, expected in ((["--dry-run"], 1), ([], 1), ([], 0)):
+        said = run(history, *STATED[:4], *more, live=live_server).stdout.splitlines()
+        assert said.count(warning) == expected
+
+
+def test_a_run_of_our_own_belongs_to_the_project_that_it_states(tmp_path: Path, live_server: Any) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(run_document(0)))
+    said = run(file, "--project", "northsea/loom", live=live_server).stdout
+    assert "assumed: runs belong to the project that they state (demo/tinygpt), not to northsea/loom" in said
+    assert "assumed" not in run(file, "--project", "demo/tinygpt", live=live_server).stdout
+
+
+def test_a_run_of_our_own_may_be_compressed_or_marked(tmp_path: Path, live_server: Any) -> None:
+    body = json.dumps(run_document(0)).encode()
+    (tmp_path / "packed.json.gz").write_bytes(gzip.compress(body))
+    (tmp_path / "marked.json").write_bytes(codecs.BOM_UTF8 + body)
+    (tmp_path / "wide.json").write_bytes(body.decode().encode("utf-16"))
+    (tmp_path / "plain.json").write_bytes(body)
+    outcomes = []
+    for name in ("packed.json.gz", "marked.json", "wide.json", "plain.json"):
+        done = run(tmp_path / name, "--project", "demo/tinygpt", "--json", live=live_server)
+        outcomes.append((done.returncode, json.loads(done.stdout)["stored"], json.loads(done.stdout)["duplicates"]))
+    assert outcomes == [(0, 1, 0), (0, 0, 1), (0, 0, 1), (0, 0, 1)]
+    refused = tidemark("submit", str(tmp_path / "packed.json.gz"), TIDEMARK_URL=live_server.url)
+    assert refused.returncode == 1 and "is compressed: unpack it, or let `tidemark import` read it" in refused.stderr
 
 
 def test_a_dry_run_needs_no_service_and_names_every_run(history: Path, tmp_path: Path) -> None:

@@ -27,6 +27,14 @@ def test_variants_of_one_benchmark_are_told_apart():
     assert [line.split()[2] for line in lines[1:]] == ["words.split[words=1000]", "words.split[words=20000]"]
 
 
+def test_what_a_sender_may_not_have_meant_follows_the_verdicts():
+    answer = {"run_id": "R", "status": "ok", "verdicts": [], "warnings": ["the project a/b is new: is its name right?"]}
+    assert remote.describe_verdicts(answer).splitlines()[1:] == [
+        "  nothing in it is judged",
+        "  warning: the project a/b is new: is its name right?",
+    ]
+
+
 def test_regressions_of_several_projects_name_theirs():
     said = {"id": 1, "state": "confirmed", "cause": "code", "change": 0.1, "commit": "c0ffee", "title": "It is slower"}
     one, other = {**said, "project": "a/one"}, {**said, "project": "an/other"}
@@ -66,7 +74,9 @@ def test_a_threshold_that_is_a_fraction_is_shown_in_per_cent_as_well():
         "effective": [{**row, "name": "min_change", "value": 3}], "declared": {}, "chosen": {}, "points_per_week": 0,
         "rejudging": None, "rejudging_late": 0,
     }  # fmt: skip
-    assert remote.describe_policy(answer).startswith("min_change = 3 (300 %)  Smallest regression")
+    said = remote.describe_policy(answer)
+    assert said.startswith("min_change = 3 (300 %)  Smallest regression") and "points" not in said
+    assert "40 points of gate metrics" in remote.describe_policy(answer | {"points_per_week": 40})
 
 
 def test_what_a_git_server_says_moves_no_cursor():

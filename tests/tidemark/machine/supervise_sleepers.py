@@ -62,6 +62,8 @@ def main() -> None:
         slow = command("prepare", ANSWER.replace("GO_ON", str(data.path / "go-on")))
         result = supervisor.run_once(slow, say=lambda line: print(f"told: {line}", flush=True))
         print(f"result: {len(result)} characters", flush=True)
+    elif kind == "failing":
+        supervisor.run_once(command("prepare", CRASH), say=print)
     elif kind == "crashing":
         supervisor.start(command("worker", CRASH))
     else:

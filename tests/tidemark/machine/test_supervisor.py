@@ -87,6 +87,22 @@ def test_a_task_that_takes_long_says_so_meanwhile_and_then_its_result(data_place
         background.end()
 
 
+def test_a_task_that_fails_ends_the_start_with_its_last_words(data_place: Path, tmp_path: Path) -> None:
+    background = supervise(data_place, tmp_path / "log", "failing")
+    try:
+        background.wait_for("prepare failed (exit status 3): the reason it died", 20)
+    finally:
+        background.end()
+
+
+def test_a_task_that_takes_long_ends_with_who_started_it(data_place: Path, tmp_path: Path) -> None:
+    background = supervise(data_place, tmp_path / "log", "once")
+    background.wait_for("told: this takes long", 20)
+    family = background.family()
+    background.process.terminate()
+    assert until(lambda: all_gone(family), 5)
+
+
 def test_sigterm_leaves_no_process_and_grandchildren_go_too(sleepers: Background, data_place: Path) -> None:
     assert until(lambda: len(sleepers.family()) == 6)  # the supervisor, three children, two of which have a child
     family = sleepers.family()

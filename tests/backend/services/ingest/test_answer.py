@@ -22,6 +22,7 @@ def test_a_run_delivered_again_is_answered_as_it_was_first_through_a_loss_its_en
         first, again = loom.run(position, level), loom.run(position, level)
         assert first.created and not again.created
         assert replace(again, created=True, warnings=first.warnings) == first, position
-        assert first.warnings == (("the project northsea/loom did not exist before this run",) if position == 0 else ())
+        new = ("the project northsea/loom is new: is its name right?",)
+        assert first.warnings == (new if position == 0 else ())
         assert again.warnings == ()
     assert loom.events() == ["suspected", "confirmed", "fixed"]

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from backend.store.base import schema
+from tidemark.machine.processes import wait_until
 
 
 def put_back(engine: Engine, revision: str) -> None:
@@ -30,7 +31,7 @@ def test_pending_are_the_migrations_between_the_database_and_head_in_their_order
     told: list[str] = []
     schema.upgrade_while_in_use(committing_engine, told.append)
     assert [line.split(":")[0] for line in told] == [f"migration {revision}" for revision in expected]
-    assert told[0].startswith("migration 0021: whether a judgement is red")
+    assert told[0].startswith("migration 0021: whether a judgement is red") and "\n" not in "".join(told)
 
 
 def test_a_migration_waits_for_who_reads_and_goes_on(
@@ -61,6 +62,17 @@ def test_a_lock_that_is_never_given_up_ends_an_upgrade_with_what_was_done_so_far
             schema.upgrade_while_in_use(committing_engine)
     assert revision_of(committing_engine) == "0020"
     schema.upgrade_while_in_use(committing_engine)
+
+
+def test_an_upgrade_that_waits_for_another_says_so(committing_engine: Engine) -> None:
+    told: list[str] = []
+    with committing_engine.begin() as other:
+        other.execute(text("SELECT pg_advisory_xact_lock(hashtext('tidemark migrations'))"))
+        waiting = threading.Thread(target=schema.upgrade_while_in_use, args=(committing_engine, told.append))
+        waiting.start()
+        assert wait_until(lambda: bool(told), 20) and waiting.is_alive()
+    waiting.join(30)
+    assert told == ["waiting for another upgrade to end"] and not waiting.is_alive()
 
 
 def test_two_upgrades_at_once_are_one(committing_engine: Engine) -> None:
