@@ -96,8 +96,10 @@ def worst(answer: Mapping[str, Any]) -> str:
 
 
 def warnings(answer: Mapping[str, Any]) -> list[str]:
-    """What the job may not have meant, each once."""
-    return list(dict.fromkeys(warning for run in answer["runs"] for warning in run.get("warnings", ())))
+    """What the job may not have meant, each once; of many the first."""
+    found = list(dict.fromkeys(warning for run in answer["runs"] for warning in run.get("warnings", ())))
+    more = [f"and {len(found) - MAX_ROWS} more"] if len(found) > MAX_ROWS else []
+    return [*found[:MAX_ROWS], *more]
 
 
 def report(answer: Mapping[str, Any]) -> str:
@@ -111,7 +113,7 @@ def report(answer: Mapping[str, Any]) -> str:
         told = ", ".join(f"{count} {word}" for word, count in run["summary"].items()) or run["error"] or "not judged"
         lines.append(f"  {run['suite']} at {run['commit'][:10]} on {run['testbed']}: {told}")
         lines += [f"    {item['verdict']}: {item['explanation']}" for item in run["changed"][:MAX_ROWS]]
-    lines += [f"  warning: {warning}" for warning in warnings(answer)[:MAX_ROWS]]
+    lines += [f"  warning: {warning}" for warning in warnings(answer)]
     lines += [f"  left out: {item['where']}: {item['reason']}" for item in answer["problems"][:MAX_ROWS]]
     # "::" at the beginning of a line, and "##[" anywhere, would be a command to the runner.
     return "\n".join(line.replace("::", ": :").replace("##[", "## [") for line in lines)
@@ -129,7 +131,7 @@ def summary(answer: Mapping[str, Any], verdict: str, url: str) -> str:
         rows.append(f"| {_cell(name)} | {_cell(item['metric'])} | {change} | {item['verdict']} |")
     if not changed:
         rows.append("Nothing changed.")
-    rows += [f"\nWarning: {_cell(warning)}" for warning in warnings(answer)[:MAX_ROWS]]
+    rows += [f"\nWarning: {_cell(warning)}" for warning in warnings(answer)]
     return "\n".join([*rows, "", f"[open in Tidemark]({url}/)", ""])
 
 

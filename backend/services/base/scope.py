@@ -64,7 +64,7 @@ def find_project(connection: Connection, slug: str) -> NamedProject:
 
 def find_scope(connection: Connection, slug: str, branch: str | None = None, testbed: str | None = None) -> QueryScope:
     """Resolve names. Without them: the default branch, and the first testbed on which the project ran."""
-    found = lookup.surroundings(connection, storable(slug))
+    found = lookup.surroundings(connection, storable(slug), None if branch is None else storable(branch))
     if found is None:
         raise NotFound.of("project", slug, lookup.project_slugs(connection))
     project, branches, testbeds = found

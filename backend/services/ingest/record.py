@@ -30,6 +30,7 @@ from backend.services.judging.together import RecordedTogether
 from backend.services.policy.resolve import book_of_run
 from backend.services.regressions.ledger import RegressionContext
 from backend.store.base import wire
+from backend.store.base.commits import UNREAD
 from backend.store.base.live import kept_event
 from backend.store.base.schema import ensure_partitions
 from backend.store.github.outbox import want_statement
@@ -42,8 +43,6 @@ from backend.store.regressions import regressions as regression_store
 # A clock may be wrong by minutes; one that is wrong by a day would put a result into a month that has not begun.
 LATEST_START = timedelta(days=1)
 EARLIEST_YEAR = 2000
-# Where results of the default branch wait whose commit was not read yet; git allows no such name.
-UNREAD = " (not read yet)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +238,9 @@ def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spo
     assert project_id is not None and default_branch_id is not None
     if place.position is not None and commit_id is not None:
         return _Spot(commit_id, place.position)
-    branch = run.branch or f"pull/{run.pull_request}"
+    branch = run.branch
+    if run.pull_request is not None and branch in (None, place.default_branch):
+        branch = f"pull/{run.pull_request}"  # a fork's branch may be called like our default branch
     if _is_of_default_branch(run, place):
         if not place.is_mirrored:
             return None
@@ -248,6 +249,7 @@ def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spo
         request_sync(c, project_id, now)
     if commit_id is None:
         commit_id = store.ensure_commit(c, project_id, run.commit, run.parents, run.pull_request)
+    assert branch is not None
     branch_id = store.ensure_branch(c, project_id, branch)
     base = store.merge_base(c, project_id, default_branch_id, commit_id)
     expected = 0 if base is None else base.position + base.depth

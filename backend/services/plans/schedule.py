@@ -23,7 +23,7 @@ from backend.services.queue import request as queue_request
 from backend.services.queue.request import WantedRun
 from backend.services.queue.scheduling import Kind
 from backend.services.repository.manifest import Manifest, Suite
-from backend.services.repository.requests import check_may_run, manifest_at
+from backend.services.repository.requests import branch_of, check_may_run, manifest_at
 from backend.services.repository.schedule_manifest import Schedule
 from backend.store.plans import schedules as store
 from backend.store.plans.schedules import SlotOutcome
@@ -170,7 +170,7 @@ def _request(c: Connection, slug: str, schedule: Schedule, config: ServiceConfig
         kind=Kind.SCHEDULED,
         requested_by=by,
         now=now,
-        branch=branch if schedule.commit is None or commit.default_position is not None else None,
+        branch=branch if schedule.commit is None else branch_of(c, project, commit),
         again=schedule.again,
     )
     runs = [answer.run_id for answer in answers if answer.created]

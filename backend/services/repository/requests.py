@@ -18,6 +18,7 @@ from backend.services.queue.scheduling import Kind
 from backend.services.repository import manifest, reading
 from backend.services.repository.manifest import FILE_NAME, Manifest, ManifestInvalid, Suite
 from backend.services.repository.mirror import GitFailure
+from backend.store.base import commits as commit_store
 from backend.store.base.lookup import CommitRow
 from backend.store.base.projects import ProjectRow
 from backend.store.github import pull_requests
@@ -63,11 +64,19 @@ def request_commit(
         kind=request.kind,
         requested_by=principal.name,
         now=now,
-        branch=project.default_branch if commit.default_position is not None else None,
+        branch=branch_of(c, project, commit),
         pull_request=commit.pull_request,
         again=request.again,
     )
     return AcceptedRequest(project=project.slug, commit=commit.sha, runs=tuple(runs))
+
+
+def branch_of(c: Connection, project: ProjectRow, commit: CommitRow) -> str | None:
+    """The branch for which a commit is run: the default one, or another that has it. None: it is run for its pull
+    request, or no branch is known to have it."""
+    if commit.default_position is not None:
+        return project.default_branch
+    return None if commit.pull_request is not None else commit_store.branch_with(c, commit.id)
 
 
 def check_may_run(c: Connection, config: ServiceConfig, project: ProjectRow, commit: CommitRow) -> None:

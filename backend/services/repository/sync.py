@@ -69,7 +69,8 @@ def sync_project(
             synced = record(c, project, reading, config, now())
             projects.set_synced(c, project.id, asked_at=project.sync_requested_at, now=now())
             if synced.commits:
-                live.publish(c, "commits", project.id, {"new": synced.commits, "requested": synced.requested})
+                told = {"project": project.slug, "new": synced.commits, "requested": synced.requested}
+                live.publish(c, "commits", project.id, told)
         return synced
     except (psycopg.OperationalError, OperationalError):
         raise  # the database is away: nothing can be noted, and it concerns everybody

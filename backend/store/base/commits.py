@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, text, update
@@ -12,6 +12,9 @@ from backend.store.tables.core import branch, branch_commit, commit, project
 
 BATCH = 1000
 
+# Ends the name of the branch on which results of the default branch wait whose commit the repository does not have; git
+# allows no such name.
+UNREAD = " (not read yet)"
 # Of project p and its default branch b: the branch was read from the repository, so results do not decide which commits
 # are on it.
 IS_MIRRORED = """p.repository_url IS NOT NULL AND EXISTS (
@@ -54,18 +57,36 @@ def save_branch(c: Connection, project_id: int, name: str, head_sha: str, now: d
     return int(c.execute(statement.returning(branch.c.id)).scalar_one())
 
 
-# The branch of a pull request (`pull/7`) is made by its results, and is none of the repository's.
+# The branch of a pull request (`pull/7`) is made by its results: no head of it was ever read.
 _MARK_DELETED = text(
-    r"""UPDATE branch SET deleted_at = :now
-        WHERE project_id = :project AND name = ANY(:names) AND (name !~ '^pull/[0-9]{1,9}$' OR EXISTS (
-          SELECT FROM pull_request q
-          WHERE q.project_id = branch.project_id AND q.state <> 'open' AND 'pull/' || q.number = branch.name))"""
+    r"""UPDATE branch AS b SET deleted_at = :now
+        WHERE b.project_id = :project AND b.name = ANY(:names)
+          AND NOT (b.name ~ '^pull/[0-9]{1,9}$' AND b.head_sha IS NULL AND coalesce(
+            (SELECT q.state = 'open' FROM pull_request q
+             WHERE q.project_id = b.project_id AND 'pull/' || q.number = b.name),
+            b.updated_at > :lately))"""
 )
+UNKNOWN_PULL_REQUEST = timedelta(days=30)
 
 
 def mark_deleted(c: Connection, project_id: int, names: Sequence[str], now: datetime) -> None:
-    """Branches that the repository does not have any more; those of pull requests only once these are closed."""
-    c.execute(_MARK_DELETED, {"project": project_id, "names": list(names), "now": now})
+    """Branches that the repository does not have any more. That of a pull request stays while it is open; where nobody
+    tells whether it is, until it has had no result for a month."""
+    lately = now - UNKNOWN_PULL_REQUEST
+    c.execute(_MARK_DELETED, {"project": project_id, "names": list(names), "now": now, "lately": lately})
+
+
+_BRANCH_WITH = text(
+    """SELECT b.name FROM branch_commit x JOIN branch b ON b.id = x.branch_id
+       WHERE x.commit_id = :commit AND b.deleted_at IS NULL AND b.head_sha IS NOT NULL
+       ORDER BY b.updated_at DESC, b.id LIMIT 1"""
+)
+
+
+def branch_with(c: Connection, commit_id: int) -> str | None:
+    """A branch of the repository, other than the default one, that has this commit."""
+    name: str | None = c.scalar(_BRANCH_WITH, {"commit": commit_id})
+    return name
 
 
 _SAVE_TAGS = text(

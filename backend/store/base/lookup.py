@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 from backend.store.base import wire
+from backend.store.base.commits import UNREAD
 
 
 class NamedProject(NamedTuple):
@@ -48,14 +49,18 @@ COMMIT_COLUMNS = """c.id, c.sha, c.parents, c.message, c.author_name, c.committe
 
 _PROJECT = "SELECT id, slug, default_branch, repository_url, trusted FROM project WHERE slug = %(slug)s"
 _SLUGS = text("SELECT slug FROM project WHERE NOT private ORDER BY slug LIMIT 20")
-# The default branch first, then the most recently updated; testbeds on which anything has run or is to run. Runs are
+# The default branch first, then the one that was asked for, then those of the repository before those that results
+# made, the most recently updated first; testbeds on which anything has run or is to run. Runs are
 # ordered so that PostgreSQL goes by the index: it takes a project to have run everywhere, and would read all of one
 # that has not.
 SURROUNDINGS = """
 SELECT p.id, p.slug, p.default_branch, p.repository_url, p.trusted,
   (SELECT json_agg(json_build_array(b.id, b.name, b.head_sha))
-   FROM (SELECT id, name, head_sha FROM branch WHERE project_id = p.id AND deleted_at IS NULL
-         ORDER BY name = p.default_branch DESC, updated_at DESC LIMIT 200) AS b),
+   FROM (SELECT id, name, head_sha FROM branch
+         WHERE project_id = p.id AND deleted_at IS NULL AND name <> p.default_branch || %(unread)s
+         ORDER BY name = p.default_branch DESC, name = %(branch)s::text DESC NULLS LAST, head_sha IS NULL,
+           updated_at DESC
+         LIMIT 200) AS b),
   (SELECT json_agg(json_build_array(t.id, t.name) ORDER BY t.name) FROM testbed t
    WHERE EXISTS (SELECT FROM series s WHERE s.project_id = p.id AND s.testbed_id = t.id)
       OR (SELECT r.id FROM run r WHERE r.project_id = p.id AND r.testbed_id = t.id
@@ -105,9 +110,12 @@ def project_slugs(connection: Connection) -> list[str]:
     return list(connection.scalars(_SLUGS))
 
 
-def surroundings(connection: Connection, slug: str) -> tuple[NamedProject, list[BranchRow], list[TestbedRow]] | None:
-    """A project with its branches and testbeds, in one round trip: every page begins with it."""
-    (rows,) = wire.send(connection, (SURROUNDINGS, {"slug": slug}))
+def surroundings(
+    connection: Connection, slug: str, branch: str | None = None
+) -> tuple[NamedProject, list[BranchRow], list[TestbedRow]] | None:
+    """A project with its branches (of many, some; `branch` is among them if it exists) and testbeds, in one round trip:
+    every page begins with it."""
+    (rows,) = wire.send(connection, (SURROUNDINGS, {"slug": slug, "branch": branch, "unread": UNREAD}))
     if not rows:
         return None
     (row,) = rows

@@ -87,7 +87,8 @@ LEFT JOIN api_token o ON o.id = w.token_id AND o.revoked_at IS NULL AND (o.expir
 LEFT JOIN environment e ON e.hash = %(environment)s
 LEFT JOIN commit k ON k.project_id = p.id AND k.sha = %(commit)s
 LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
-LEFT JOIN branch_commit bc ON bc.branch_id = b.id AND bc.commit_id = k.id
+LEFT JOIN LATERAL (
+  SELECT y.branch_id, y.position FROM branch_commit y WHERE y.commit_id = k.id OFFSET 0) AS bc ON bc.branch_id = b.id
 LEFT JOIN run r ON r.id = %(run)s
 LEFT JOIN worker h ON h.id = r.worker_id
 """
@@ -168,7 +169,7 @@ _ENVIRONMENT = text(
 )
 _BRANCH = text(
     """INSERT INTO branch (project_id, name) VALUES (:project, :name)
-       ON CONFLICT (project_id, name) DO UPDATE SET deleted_at = NULL RETURNING id"""
+       ON CONFLICT (project_id, name) DO UPDATE SET deleted_at = NULL, updated_at = now() RETURNING id"""
 )
 _COMMIT = """
 INSERT INTO commit (project_id, sha, parents, pull_request)
@@ -248,12 +249,20 @@ _MERGE_BASE = text(
        SELECT bc.position, a.depth FROM ancestor a JOIN commit k ON k.project_id = :project AND k.sha = a.sha
        JOIN branch_commit bc ON bc.branch_id = :branch AND bc.commit_id = k.id ORDER BY a.depth LIMIT 1"""
 )
+# On a branch that results make, what was pushed anew comes after what it replaced; a branch of the repository is put in
+# order when it is read.
 _PLACE_ON_BRANCH = text(
     """WITH placed AS (
          INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
-         VALUES (:branch, (SELECT project_id FROM branch WHERE id = :branch), :position, :commit)
-         ON CONFLICT DO NOTHING)
-       SELECT coalesce((SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
+         SELECT b.id, b.project_id, CASE WHEN b.head_sha IS NULL AND EXISTS (
+             SELECT FROM branch_commit x WHERE x.branch_id = b.id AND x.position = :position)
+           THEN (SELECT max(x.position) + 1 FROM branch_commit x WHERE x.branch_id = b.id) ELSE :position END, :commit
+         FROM branch b
+         WHERE b.id = :branch
+           AND NOT EXISTS (SELECT FROM branch_commit x WHERE x.branch_id = b.id AND x.commit_id = :commit)
+         ON CONFLICT DO NOTHING RETURNING position)
+       SELECT coalesce((SELECT position FROM placed),
+                       (SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
                        :position)"""
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from backend.store.base.commits import UNREAD
 from backend.store.base.lookup import CommitRow
 from backend.store.base.spans import Period, Spans, period_of_commits
 from backend.store.ingest.samples import COLUMNS, by_process
@@ -37,9 +38,9 @@ LEFT JOIN worker w ON w.id = r.worker_id
 WHERE j.series_id = :series AND j.superseded_at IS NULL AND j.measured_at >= :since AND j.measured_at < :until AND """
 _JUDGEMENT_DEFAULT = text(_JUDGEMENT + "j.branch_id IS NULL AND j.position = :position")
 _JUDGEMENT_BRANCH = text(
-    _JUDGEMENT
-    + """j.branch_id IS NOT NULL AND j.commit_id = :commit
-    ORDER BY (SELECT b.deleted_at IS NULL FROM branch b WHERE b.id = j.branch_id) DESC, j.measured_at DESC LIMIT 1"""
+    f"""{_JUDGEMENT} j.branch_id IS NOT NULL AND r.commit_id = :commit
+    ORDER BY (SELECT b.deleted_at IS NULL AND right(b.name, length(:unread)) <> :unread
+              FROM branch b WHERE b.id = j.branch_id) DESC, j.measured_at DESC LIMIT 1"""
 )
 _SAMPLES = text(
     f"""SELECT m.run_id, w.name, r.started_at, {COLUMNS}
@@ -83,7 +84,7 @@ def judgement_of(connection: Connection, series_id: int, commit: CommitRow) -> A
     """
     if commit.default_position is None:
         period = period_of_commits(connection, [commit.id])
-        parameters = {"series": series_id, "commit": commit.id, **period._asdict()}
+        parameters = {"series": series_id, "commit": commit.id, "unread": UNREAD, **period._asdict()}
         return connection.execute(_JUDGEMENT_BRANCH, parameters).one_or_none()
     position = commit.default_position
     period = Spans.of_series(connection, series_id).between(position, position)

@@ -53,7 +53,7 @@ class RunRow(NamedTuple):
     received_at: datetime | None
     measured_at: datetime | None
     position: int | None
-    """On its own branch."""
+    """On the default branch, else on its own."""
     waits_for_commit: bool
     branch_is_gone: bool
 
@@ -106,23 +106,28 @@ class Artifact:
     received_at: datetime
 
 
+# Looked up by the commit (OFFSET keeps it so): a branch may be tens of thousands long.
+_POSITIONS = "SELECT y.branch_id, y.position FROM branch_commit y WHERE y.commit_id = r.commit_id OFFSET 0"
 _RUN = text(
     f"""SELECT r.id, r.project_id, p.slug, r.testbed_id, t.name, r.suite, r.suite_version, r.commit_id, c.sha,
          c.parents, c.message, c.author_name, c.committed_at,
-         coalesce(r.branch_name, CASE WHEN r.pull_request IS NULL AND r.session_id IS NULL THEN p.default_branch END),
+         coalesce(r.branch_name, CASE WHEN r.pull_request IS NULL AND r.session_id IS NULL
+           AND (r.received_at IS NOT NULL OR trunk.position IS NOT NULL) THEN p.default_branch END),
          coalesce(r.pull_request, c.pull_request), r.state,
          r.kind, r.priority, r.spec, r.attempt, r.attempts, r.requested_by, r.requested_at, r.published_at, r.leased_at,
          r.lease_expires_at, w.name, w.last_seen_at, w.protection, r.cancel_requested, r.progress, r.status, r.error,
          r.log_tail, r.environment_id, e.fingerprint, r.started_at, r.finished_at, r.received_at,
-         coalesce(r.started_at, r.received_at), bc.position, {WAITS_FOR_COMMIT},
-         own.deleted_at IS NOT NULL
+         coalesce(r.started_at, r.received_at), coalesce(trunk.position, placed.position),
+         {WAITS_FOR_COMMIT}, own.deleted_at IS NOT NULL AND trunk.position IS NULL
        FROM run r
        JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit c ON c.id = r.commit_id
        LEFT JOIN worker w ON w.id = r.worker_id LEFT JOIN environment e ON e.id = r.environment_id
        LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
-       LEFT JOIN branch own ON own.project_id = p.id
-         AND own.name = coalesce(r.branch_name, 'pull/' || r.pull_request, p.default_branch)
-       LEFT JOIN branch_commit bc ON bc.branch_id = own.id AND bc.commit_id = r.commit_id
+       LEFT JOIN branch own ON own.project_id = p.id AND own.name = coalesce(
+         CASE WHEN r.branch_name <> p.default_branch THEN r.branch_name END, 'pull/' || r.pull_request,
+         p.default_branch)
+       LEFT JOIN LATERAL ({_POSITIONS}) AS trunk ON trunk.branch_id = b.id
+       LEFT JOIN LATERAL ({_POSITIONS}) AS placed ON placed.branch_id = own.id
        WHERE r.id = :run"""
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.

@@ -33,7 +33,12 @@ async function arrived() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (!page.querySelector("#run")?.dataset.waits) location.reload();
 }
-if (box.dataset.waits) on("commits", settle(arrived));
+if (box.dataset.waits) {
+  const soon = settle(arrived);
+  on("commits", (event) => { if (event.project === document.body.dataset.project) soon(); });
+  on("state", (state) => { if (state === "live") soon(); });
+  addEventListener("livereturn", soon);
+}
 if (box.dataset.going) {
   const soon = settle(refresh, 120, 500);
   on("run", (event) => { if (event.run_id === id) soon(); });

@@ -29,7 +29,9 @@ def run_on(c: Connection, slug: str, testbed: str, runs: int) -> None:
 def runs_walked(c: Connection, slug: str) -> int:
     """That scans of `run` looked at, those filtered out included."""
     cursor = c.connection.driver_connection.cursor()  # type: ignore[union-attr]
-    cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + lookup.SURROUNDINGS, {"slug": slug})
+    cursor.execute(
+        "EXPLAIN (ANALYZE, FORMAT JSON) " + lookup.SURROUNDINGS, {"slug": slug, "branch": None, "unread": ""}
+    )
     found, nodes = 0, [cursor.fetchone()[0][0]["Plan"]]
     while nodes:
         node: dict[str, Any] = nodes.pop()
