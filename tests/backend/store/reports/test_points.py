@@ -21,10 +21,10 @@ def test_a_judgement_is_found_by_its_commit_with_the_run_behind_it(connection: C
     (series,) = loom.rows("SELECT id FROM series")[0]
     (sha,) = loom.rows("SELECT sha FROM commit ORDER BY id LIMIT 1 OFFSET 2")[0]
     commit = _commit(loom, sha)
-    row: Any = judgement_of(connection, series, commit, [])
+    row: Any = judgement_of(connection, series, commit)
     assert (row.commit, row.position, row.run_id) == (sha, 2, "RUN-000002")
     assert [each.run_id for each in samples_of(connection, series, commit.id)] == ["RUN-000002"]
-    assert judgement_of(connection, series + 1, commit, []) is None
+    assert judgement_of(connection, series + 1, commit) is None
 
 
 def test_the_positions_after_a_point_come_in_order_up_to_a_limit(connection: Connection) -> None:
