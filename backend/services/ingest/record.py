@@ -232,15 +232,22 @@ def _is_of_default_branch(run: Run, place: RunPlace) -> bool:
     return run.pull_request is None and run.branch in (None, place.default_branch)
 
 
+def _branch_of_pull_request(c: Connection, run: Run, place: RunPlace) -> str:
+    """A fork's branch may be called like one of ours: the repository says whether its commit is on that."""
+    own = f"pull/{run.pull_request}"
+    if run.branch is None or run.branch == place.default_branch or place.project_id is None:
+        return own
+    is_ours = not place.is_mirrored or store.has_commit(c, place.project_id, run.branch, place.commit_id)
+    return run.branch if is_ours else own
+
+
 def _known_spot(c: Connection, run: Run, place: RunPlace, now: datetime) -> _Spot | None:
     """None: the commit is to be the newest of the default branch."""
     project_id, default_branch_id, commit_id = place.project_id, place.default_branch_id, place.commit_id
     assert project_id is not None and default_branch_id is not None
     if place.position is not None and commit_id is not None:
         return _Spot(commit_id, place.position)
-    branch = run.branch
-    if run.pull_request is not None and branch in (None, place.default_branch):
-        branch = f"pull/{run.pull_request}"  # a fork's branch may be called like our default branch
+    branch = run.branch if run.pull_request is None else _branch_of_pull_request(c, run, place)
     if _is_of_default_branch(run, place):
         if not place.is_mirrored:
             return None

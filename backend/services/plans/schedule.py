@@ -171,6 +171,7 @@ def _request(c: Connection, slug: str, schedule: Schedule, config: ServiceConfig
         requested_by=by,
         now=now,
         branch=branch if schedule.commit is None else branch_of(c, project, commit),
+        pull_request=None if schedule.commit is None else commit.pull_request,
         again=schedule.again,
     )
     runs = [answer.run_id for answer in answers if answer.created]

@@ -146,8 +146,8 @@ class RunView:
     branch: str | None
     waits_for_commit: bool
     """The repository, as last read, does not have its commit on the default branch: no board shows this run yet."""
-    branch_is_gone: bool
-    """The repository, as last read, does not have its branch, or its pull request is closed: no board shows it."""
+    gone_branch: str | None
+    """Its branch, if the repository, as last read, does not have it, or its pull request is closed: on no board."""
     pull_request: int | None
     position: int | None
     state: str

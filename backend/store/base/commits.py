@@ -63,7 +63,8 @@ _MARK_DELETED = text(
         WHERE b.project_id = :project AND b.name = ANY(:names)
           AND NOT (b.name ~ '^pull/[0-9]{1,9}$' AND b.head_sha IS NULL AND coalesce(
             (SELECT q.state = 'open' FROM pull_request q
-             WHERE q.project_id = b.project_id AND 'pull/' || q.number = b.name),
+             WHERE q.project_id = b.project_id
+               AND q.number = CAST(substring(b.name FROM '^pull/([0-9]{1,9})$') AS int)),
             b.updated_at > :lately))"""
 )
 UNKNOWN_PULL_REQUEST = timedelta(days=30)

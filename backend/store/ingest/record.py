@@ -249,14 +249,13 @@ _MERGE_BASE = text(
        SELECT bc.position, a.depth FROM ancestor a JOIN commit k ON k.project_id = :project AND k.sha = a.sha
        JOIN branch_commit bc ON bc.branch_id = :branch AND bc.commit_id = k.id ORDER BY a.depth LIMIT 1"""
 )
-# On a branch that results make, what was pushed anew comes after what it replaced; a branch of the repository is put in
-# order when it is read.
+# On a branch that results make, commits stand in the order in which their first results came: a pull request may be
+# pushed anew, shorter than before. A branch of the repository is put in order when it is read.
 _PLACE_ON_BRANCH = text(
     """WITH placed AS (
          INSERT INTO branch_commit (branch_id, project_id, position, commit_id)
-         SELECT b.id, b.project_id, CASE WHEN b.head_sha IS NULL AND EXISTS (
-             SELECT FROM branch_commit x WHERE x.branch_id = b.id AND x.position = :position)
-           THEN (SELECT max(x.position) + 1 FROM branch_commit x WHERE x.branch_id = b.id) ELSE :position END, :commit
+         SELECT b.id, b.project_id, CASE WHEN b.head_sha IS NOT NULL THEN :position ELSE greatest(:position, (
+             SELECT max(x.position) + 1 FROM branch_commit x WHERE x.branch_id = b.id)) END, :commit
          FROM branch b
          WHERE b.id = :branch
            AND NOT EXISTS (SELECT FROM branch_commit x WHERE x.branch_id = b.id AND x.commit_id = :commit)
@@ -265,6 +264,16 @@ _PLACE_ON_BRANCH = text(
                        (SELECT position FROM branch_commit WHERE branch_id = :branch AND commit_id = :commit),
                        :position)"""
 )
+_HAS_COMMIT = text(
+    """SELECT EXISTS (
+         SELECT FROM branch b JOIN branch_commit x ON x.branch_id = b.id
+         WHERE b.project_id = :project AND b.name = :name AND b.head_sha IS NOT NULL AND x.commit_id = :commit)"""
+)
+
+
+def has_commit(c: Connection, project_id: int, branch: str, commit_id: int | None) -> bool:
+    """Whether this branch of the repository has the commit, as far as it was read."""
+    return bool(c.scalar(_HAS_COMMIT, {"project": project_id, "name": branch, "commit": commit_id}))
 
 
 @dataclass(frozen=True, slots=True)

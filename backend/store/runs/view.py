@@ -55,7 +55,7 @@ class RunRow(NamedTuple):
     position: int | None
     """On the default branch, else on its own."""
     waits_for_commit: bool
-    branch_is_gone: bool
+    gone_branch: str | None
 
 
 class EventRow(NamedTuple):
@@ -117,17 +117,18 @@ _RUN = text(
          r.kind, r.priority, r.spec, r.attempt, r.attempts, r.requested_by, r.requested_at, r.published_at, r.leased_at,
          r.lease_expires_at, w.name, w.last_seen_at, w.protection, r.cancel_requested, r.progress, r.status, r.error,
          r.log_tail, r.environment_id, e.fingerprint, r.started_at, r.finished_at, r.received_at,
-         coalesce(r.started_at, r.received_at), coalesce(trunk.position, placed.position),
-         {WAITS_FOR_COMMIT}, own.deleted_at IS NOT NULL AND trunk.position IS NULL
+         coalesce(r.started_at, r.received_at), coalesce(trunk.position, own.position), {WAITS_FOR_COMMIT},
+         CASE WHEN own.deleted_at IS NOT NULL AND trunk.position IS NULL THEN own.name END
        FROM run r
        JOIN project p ON p.id = r.project_id JOIN testbed t ON t.id = r.testbed_id JOIN commit c ON c.id = r.commit_id
        LEFT JOIN worker w ON w.id = r.worker_id LEFT JOIN environment e ON e.id = r.environment_id
        LEFT JOIN branch b ON b.project_id = p.id AND b.name = p.default_branch
-       LEFT JOIN branch own ON own.project_id = p.id AND own.name = coalesce(
-         CASE WHEN r.branch_name <> p.default_branch THEN r.branch_name END, 'pull/' || r.pull_request,
-         p.default_branch)
        LEFT JOIN LATERAL ({_POSITIONS}) AS trunk ON trunk.branch_id = b.id
-       LEFT JOIN LATERAL ({_POSITIONS}) AS placed ON placed.branch_id = own.id
+       LEFT JOIN LATERAL (
+         SELECT o.name, o.deleted_at, placed.position
+         FROM branch o LEFT JOIN LATERAL ({_POSITIONS}) AS placed ON placed.branch_id = o.id
+         WHERE o.project_id = p.id AND o.name IN (r.branch_name, 'pull/' || r.pull_request)
+         ORDER BY placed.position IS NULL, o.name = r.branch_name DESC LIMIT 1) AS own ON true
        WHERE r.id = :run"""
 )
 # The nearest good run of the suite at an earlier commit of the run's own branch; of a commit on no branch, its parent.

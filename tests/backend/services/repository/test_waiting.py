@@ -141,10 +141,10 @@ def test_the_branch_of_a_pull_request_stays_while_it_is_open(place: Place) -> No
     _, page = place.deliver(UNKNOWN, pull_request=9)
     a_month_later(place)
     place.sync()
-    assert has_board(place, "pull/9") and not place.page(page.id).branch_is_gone
+    assert has_board(place, "pull/9") and not place.page(page.id).gone_branch
     pull_request(place, 9, "closed")
     place.sync()
-    assert not has_board(place, "pull/9") and place.page(page.id).branch_is_gone
+    assert not has_board(place, "pull/9") and place.page(page.id).gone_branch
 
 
 def test_where_nobody_tells_whether_it_is_open_it_stays_for_a_month_after_the_last_result(place: Place) -> None:
@@ -212,28 +212,46 @@ def test_what_was_merged_by_moving_the_branch_forward_is_on_the_board(place: Pla
     git("merge", "-q", "--ff-only", "topic")
     git("branch", "-D", "topic")
     place.sync()
-    assert said((False, place.page(page.id))) == (False, "topic", False, 4) and not place.page(page.id).branch_is_gone
+    assert said((False, place.page(page.id))) == (False, "topic", False, 4) and not place.page(page.id).gone_branch
     assert place.page(pulled.id).position == 4
 
 
+def placed(place: Place, sha: str) -> list[str]:
+    on = "SELECT b.name FROM branch_commit x JOIN branch b ON b.id = x.branch_id JOIN commit k ON k.id = x.commit_id"
+    with place.engine.connect() as c:
+        return list(c.scalars(text(f"{on} WHERE k.sha = :sha ORDER BY 1"), {"sha": sha}))
+
+
 def test_a_pull_request_that_was_pushed_anew_shows_its_new_head_after_the_old_one(place: Place) -> None:
-    base = place.repository.git("rev-parse", "main~1")
-    old, new = (place.deliver(sha, pull_request=9, parents=[base])[1] for sha in (UNKNOWN, ANOTHER))
+    """Where it has as many commits as before, or fewer, or nobody knows."""
+    git = place.repository.git
+    base = git("rev-parse", "main~1")
+    first, old = "a" * 40, "b" * 40
+    place.deliver(first, branch="pull/9", parents=[base])
+    pushes = {old: [first], UNKNOWN: [base], ANOTHER: []}
+    pages = [place.deliver(sha, pull_request=9, parents=parents)[1] for sha, parents in pushes.items()]
     place.sync()
-    assert (old.position, new.position) == (3, 4)
+    assert [page.position for page in pages] == [4, 5, 6]
     with place.engine.connect() as c:
         board = load_board(c, BoardQuery(project=PROJECT, branch="pull/9"), now=datetime.now(UTC))
-    assert [row.sha for row in board.rows][:2] == [ANOTHER, UNKNOWN]
+    assert [row.sha for row in board.rows][:4] == [ANOTHER, UNKNOWN, old, first]
 
 
-def test_a_fork_whose_branch_is_called_like_ours_is_not_on_ours(place: Place) -> None:
+@pytest.mark.parametrize("branch", ["main", "feature", "patch-1", None])
+def test_a_fork_whose_branch_is_called_like_ours_is_not_on_ours(place: Place, branch: str | None) -> None:
     head = place.repository.git("rev-parse", "main")
-    place.deliver(UNKNOWN, pull_request=9, branch="main", parents=[head])
-    with place.engine.connect() as c:
-        on = (
-            "SELECT b.name FROM branch_commit x JOIN branch b ON b.id = x.branch_id JOIN commit k ON k.id = x.commit_id"
-        )
-        assert c.scalars(text(f"{on} WHERE k.sha = :sha"), {"sha": UNKNOWN}).all() == ["pull/9"]
+    _, page = place.deliver(UNKNOWN, pull_request=9, branch=branch, parents=[head])
+    place.sync()
+    assert placed(place, UNKNOWN) == ["pull/9"] and place.page(page.id).gone_branch is None
+    pull_request(place, 9, "closed")
+    place.sync()
+    assert place.page(page.id).gone_branch == "pull/9"
+
+
+def test_a_pull_request_of_our_own_branch_is_on_that(place: Place) -> None:
+    feature = place.repository.git("rev-parse", "feature")
+    _, page = place.deliver(feature, pull_request=9, branch="feature")
+    assert placed(place, feature) == ["feature"] and (page.branch, page.gone_branch) == ("feature", None)
 
 
 def test_what_is_requested_of_a_commit_of_another_branch_is_run_for_that_branch(place: Place) -> None:
@@ -247,10 +265,10 @@ def test_what_is_requested_of_a_commit_of_another_branch_is_run_for_that_branch(
 def test_a_branch_that_the_repository_does_not_have_is_on_no_board(place: Place) -> None:
     warned, page = place.deliver(UNKNOWN, branch="feature/x")
     place.sync()
-    assert not warned and place.page(page.id).branch_is_gone
+    assert not warned and place.page(page.id).gone_branch
     place.deliver(place.repository.git("rev-parse", "feature"), run_id := new_run_id(), branch="feature")
     place.sync()
-    assert not place.page(run_id).branch_is_gone
+    assert not place.page(run_id).gone_branch
 
 
 def test_a_file_that_is_imported_again_is_warned_of_again(place: Place) -> None:
