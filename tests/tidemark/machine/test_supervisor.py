@@ -24,12 +24,20 @@ def supervise(data: Path, log: Path, kind: str = "sleepers") -> Background:
     return Background([sys.executable, str(SCRIPT), str(data), kind], log)
 
 
+@contextlib.contextmanager
+def supervised(data: Path, log: Path, kind: str = "sleepers") -> Iterator[Background]:
+    background = supervise(data, log, kind)
+    try:
+        yield background
+    finally:
+        background.end()
+
+
 @pytest.fixture
 def sleepers(data_place: Path, tmp_path: Path) -> Iterator[Background]:
-    background = supervise(data_place, tmp_path / "log")
-    background.wait_for("all started")
-    yield background
-    background.end()
+    with supervised(data_place, tmp_path / "log") as background:
+        background.wait_for("all started")
+        yield background
 
 
 def children_of(data_place: Path) -> dict[str, int]:
@@ -49,58 +57,43 @@ def test_a_killed_child_is_back_within_five_seconds_and_a_line_says_so(sleepers:
 def test_a_child_that_keeps_dying_is_tried_again_and_again_with_its_last_words(
     data_place: Path, tmp_path: Path
 ) -> None:
-    background = supervise(data_place, tmp_path / "log", "crashing")
-    try:
+    with supervised(data_place, tmp_path / "log", "crashing") as background:
         background.wait_for("3 times now: the reason it died", 20)
         assert background.process.poll() is None
-    finally:
-        background.end()
 
 
 def test_a_child_that_takes_long_to_start_is_not_ended_before_it_has_answered_once(
     data_place: Path, tmp_path: Path
 ) -> None:
-    background = supervise(data_place, tmp_path / "log", "slow")
-    try:
+    with supervised(data_place, tmp_path / "log", "slow") as background:
         background.wait_for("api does not answer; ending it", 20)
         assert background.said.index("it answers") < background.said.index("does not answer")
-    finally:
-        background.end()
 
 
 def test_a_child_that_never_answers_is_started_again(data_place: Path, tmp_path: Path) -> None:
-    background = supervise(data_place, tmp_path / "log", "mute")
-    try:
+    with supervised(data_place, tmp_path / "log", "mute") as background:
         background.wait_for("api died (killed by SIGTERM); starting it again", 20)
-    finally:
-        background.end()
 
 
 def test_a_task_that_takes_long_says_so_meanwhile_and_then_its_result(data_place: Path, tmp_path: Path) -> None:
-    background = supervise(data_place, tmp_path / "log", "once")
-    try:
+    with supervised(data_place, tmp_path / "log", "once") as background:
         background.wait_for("told: this takes long", 20)
         assert "result" not in background.said
         (data_place / "go-on").touch()
         background.wait_for("result: 100000 characters", 20)
-    finally:
-        background.end()
 
 
 def test_a_task_that_fails_ends_the_start_with_its_last_words(data_place: Path, tmp_path: Path) -> None:
-    background = supervise(data_place, tmp_path / "log", "failing")
-    try:
+    with supervised(data_place, tmp_path / "log", "failing") as background:
         background.wait_for("prepare failed (exit status 3): the reason it died", 20)
-    finally:
-        background.end()
 
 
 def test_a_task_that_takes_long_ends_with_who_started_it(data_place: Path, tmp_path: Path) -> None:
-    background = supervise(data_place, tmp_path / "log", "once")
-    background.wait_for("told: this takes long", 20)
-    family = background.family()
-    background.process.terminate()
-    assert until(lambda: all_gone(family), 5)
+    with supervised(data_place, tmp_path / "log", "once") as background:
+        background.wait_for("told: this takes long", 20)
+        family = background.family()
+        background.process.terminate()
+        assert until(lambda: all_gone(family), 5)
 
 
 def test_sigterm_leaves_no_process_and_grandchildren_go_too(sleepers: Background, data_place: Path) -> None:
@@ -176,13 +169,10 @@ def test_a_directory_is_held_by_one_supervisor_whose_address_the_second_is_told(
 
 
 def test_a_long_log_is_put_aside_and_its_writer_goes_on(data_place: Path, tmp_path: Path) -> None:
-    background = supervise(data_place, tmp_path / "log", "talkative")
-    try:
+    with supervised(data_place, tmp_path / "log", "talkative"):
         log = data_place / "logs" / "worker.log"
         assert until(lambda: log.with_name("worker.log.1").exists(), 30)
         size = log.stat().st_size
         assert size < 3_000_000
         assert until(lambda: log.stat().st_size > size, 10)
         assert log.with_name("worker.log.1").read_bytes()[:20].strip(b"x\n") == b""
-    finally:
-        background.end()
